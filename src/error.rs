@@ -1,0 +1,123 @@
+//! Every error text that the module replies with, in one place.
+//!
+//! Fixed ASCII that never repeats what a client sent. The errors that the server has words of its
+//! own for (arity, `READONLY`, `NOPERM`, …) are the server's to give.
+
+use core::ffi::CStr;
+
+/// Why a call could not be judged. Nothing was charged and nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Too few arguments; the server words this one.
+    Arity,
+    /// `limit` is no integer in range.
+    Limit,
+    /// `limit` is no integer in the range that `EXACT` leaves.
+    ExactLimit,
+    /// `window_ms` is no integer in range.
+    Window,
+    /// `capacity` is no integer in range.
+    Capacity,
+    /// `refill` is no integer in range.
+    Refill,
+    /// `period_ms` is no integer in range.
+    Period,
+    /// `cost` is no integer in range.
+    Cost,
+    /// An empty bucket would take longer than 100 years to fill.
+    FillTime,
+    /// An unknown, repeated or valueless keyword.
+    Syntax,
+    /// The key holds another type than this command keeps its state in.
+    WrongType,
+    /// The right type, but nothing that this command could have written, or no expiry.
+    InvalidState,
+    /// The server's clock is before 2001 or after 2286.
+    Clock,
+    /// The call needs memory that the server does not have.
+    OutOfMemory,
+    /// A defect of this module, caught before it could reach the server.
+    Internal,
+}
+
+impl Error {
+    /// The reply, with its error code, as a C string for the server.
+    #[must_use]
+    pub const fn text(self) -> &'static CStr {
+        match self {
+            Self::Arity => c"ERR wrong number of arguments",
+            Self::Limit => {
+                c"ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991"
+            }
+            Self::ExactLimit => {
+                c"ERR invalid rate limit policy: limit must be an integer between 1 and 10000"
+            }
+            Self::Window => {
+                c"ERR invalid rate limit policy: window_ms must be an integer between 1 and 3153600000000"
+            }
+            Self::Capacity => {
+                c"ERR invalid rate limit policy: capacity must be an integer between 1 and 9007199254740991"
+            }
+            Self::Refill => {
+                c"ERR invalid rate limit policy: refill must be an integer between 1 and 9007199254740991"
+            }
+            Self::Period => {
+                c"ERR invalid rate limit policy: period_ms must be an integer between 1 and 3153600000000"
+            }
+            Self::Cost => {
+                c"ERR invalid rate limit policy: cost must be an integer between 1 and 9007199254740991"
+            }
+            Self::FillTime => {
+                c"ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000"
+            }
+            Self::Syntax => c"ERR syntax error",
+            Self::WrongType => {
+                c"WRONGTYPE Operation against a key holding the wrong kind of value"
+            }
+            Self::InvalidState => c"INVALIDSTATE invalid counter state, key left unchanged",
+            Self::Clock => c"ERR server clock out of range",
+            Self::OutOfMemory => {
+                c"OOM command not allowed when used memory > 'maxmemory'."
+            }
+            Self::Internal => c"ERR internal error, please report it",
+        }
+    }
+}
+
+/// The key's state is not what this command could have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidState;
+
+impl From<InvalidState> for Error {
+    fn from(InvalidState: InvalidState) -> Self {
+        Self::InvalidState
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS};
+
+    #[test]
+    fn texts_name_the_ranges_that_the_parser_checks() {
+        for (error, argument, max) in [
+            (Error::Limit, "limit", MAX_UNITS),
+            (Error::ExactLimit, "limit", MAX_LOG_LIMIT),
+            (Error::Window, "window_ms", MAX_SPAN_MS),
+            (Error::Capacity, "capacity", MAX_UNITS),
+            (Error::Refill, "refill", MAX_UNITS),
+            (Error::Period, "period_ms", MAX_SPAN_MS),
+            (Error::Cost, "cost", MAX_UNITS),
+        ] {
+            let text = format!(
+                "ERR invalid rate limit policy: {argument} must be an integer between 1 and {max}"
+            );
+            assert_eq!(error.text().to_str(), Ok(text.as_str()));
+        }
+        let fill = format!(
+            "ERR invalid rate limit policy: capacity * period_ms / refill must be at most {MAX_SPAN_MS}"
+        );
+        assert_eq!(Error::FillTime.text().to_str(), Ok(fill.as_str()));
+    }
+}

@@ -1,0 +1,30 @@
+//! What a call comes to: the decision, and what is to be stored because of it.
+
+use crate::decision::{Decision, Usage};
+use crate::policy::Units;
+use crate::state::Write;
+
+/// The decision on one call and the change that it makes to its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answer.
+    pub decision: Decision,
+    /// What is to be stored. A refusal stores nothing, unless the clock was set back.
+    pub write: Option<Write>,
+}
+
+impl Outcome {
+    pub(crate) fn refused(usage: &impl Usage, cost: Units) -> Self {
+        Self {
+            decision: usage.decision(false, cost),
+            write: None,
+        }
+    }
+
+    pub(crate) fn admitted(usage: &impl Usage, cost: Units, write: Write) -> Self {
+        Self {
+            decision: usage.decision(true, cost),
+            write: Some(write),
+        }
+    }
+}

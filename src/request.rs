@@ -1,0 +1,269 @@
+//! The grammar of the commands: argument bytes in, a validated call out.
+//!
+//! Arguments are checked from left to right, then the rules that join several of them.
+
+use crate::decimal;
+use crate::error::Error;
+use crate::policy::{ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
+
+/// A policy and what the call takes under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<P> {
+    /// The policy that the call names.
+    pub policy: P,
+    /// What the call takes, all or nothing.
+    pub cost: Units,
+}
+
+/// The two forms of a sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlideForm {
+    /// Two counters, weighted.
+    Counter(SlidePolicy),
+    /// A log of every unit, for the keyword `EXACT`.
+    Exact(ExactPolicy),
+}
+
+/// Parses `limit window_ms [COST n]`, what follows the key of `RL.FIXED`.
+///
+/// # Errors
+///
+/// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`] or [`Error::Syntax`].
+pub fn fixed<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<FixedPolicy>, Error> {
+    let limit = units(args.next(), Error::Limit)?;
+    let window = span(args.next(), Error::Window)?;
+    let cost = keywords(args, Exact::Unknown)?.cost;
+    Ok(Request {
+        policy: FixedPolicy { limit, window },
+        cost,
+    })
+}
+
+/// Parses `capacity refill period_ms [COST n]`, what follows the key of `RL.TOKEN`.
+///
+/// # Errors
+///
+/// [`Error::Arity`], [`Error::Capacity`], [`Error::Refill`], [`Error::Period`], [`Error::Cost`],
+/// [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
+pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<TokenPolicy>, Error> {
+    let capacity = units(args.next(), Error::Capacity)?;
+    let refill = units(args.next(), Error::Refill)?;
+    let period = span(args.next(), Error::Period)?;
+    let cost = keywords(args, Exact::Unknown)?.cost;
+    let policy = TokenPolicy::new(capacity, refill, period).ok_or(Error::FillTime)?;
+    Ok(Request { policy, cost })
+}
+
+/// Parses `limit window_ms [COST n] [EXACT]`, what follows the key of `RL.SLIDE`.
+///
+/// # Errors
+///
+/// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`], [`Error::Syntax`];
+/// with `EXACT` a limit above [`MAX_LOG_LIMIT`](crate::policy::MAX_LOG_LIMIT) is
+/// [`Error::ExactLimit`], found after all else.
+pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<SlideForm>, Error> {
+    let limit = match units(args.next(), Error::Limit) {
+        // The range that the error names is the range of the form that was asked for.
+        Err(Error::Limit)
+            if args
+                .by_ref()
+                .skip(1)
+                .any(|arg| arg.eq_ignore_ascii_case(EXACT)) =>
+        {
+            return Err(Error::ExactLimit);
+        }
+        parsed => parsed?,
+    };
+    let window = span(args.next(), Error::Window)?;
+    let keywords = keywords(args, Exact::Known)?;
+    let policy = SlidePolicy { limit, window };
+    let form = if keywords.exact {
+        SlideForm::Exact(ExactPolicy::new(policy).ok_or(Error::ExactLimit)?)
+    } else {
+        SlideForm::Counter(policy)
+    };
+    Ok(Request {
+        policy: form,
+        cost: keywords.cost,
+    })
+}
+
+const COST: &[u8] = b"COST";
+const EXACT: &[u8] = b"EXACT";
+
+/// Whether a command's grammar has the keyword `EXACT`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exact {
+    Known,
+    Unknown,
+}
+
+struct Keywords {
+    cost: Units,
+    exact: bool,
+}
+
+/// What follows the positional arguments, each keyword at most once, in any order and case.
+fn keywords<'a>(
+    mut args: impl Iterator<Item = &'a [u8]>,
+    grammar: Exact,
+) -> Result<Keywords, Error> {
+    let mut cost = None;
+    let mut exact = false;
+    while let Some(keyword) = args.next() {
+        if keyword.eq_ignore_ascii_case(COST) && cost.is_none() {
+            let value = args.next().ok_or(Error::Syntax)?;
+            cost = Some(units(Some(value), Error::Cost)?);
+        } else if keyword.eq_ignore_ascii_case(EXACT) && grammar == Exact::Known && !exact {
+            exact = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Ok(Keywords {
+        cost: cost.unwrap_or(Units::ONE),
+        exact,
+    })
+}
+
+fn units(arg: Option<&[u8]>, error: Error) -> Result<Units, Error> {
+    decimal::parse(arg.ok_or(Error::Arity)?)
+        .and_then(Units::new)
+        .ok_or(error)
+}
+
+fn span(arg: Option<&[u8]>, error: Error) -> Result<Span, Error> {
+    decimal::parse(arg.ok_or(Error::Arity)?)
+        .and_then(Span::from_ms)
+        .ok_or(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> impl Iterator<Item = &[u8]> {
+        line.split_whitespace().map(str::as_bytes)
+    }
+
+    #[test]
+    fn positional_arguments_have_ranges() {
+        for (line, error) in [
+            ("", Error::Arity),
+            ("1", Error::Arity),
+            ("0 1", Error::Limit),
+            ("0", Error::Limit),
+            ("9007199254740992 1", Error::Limit),
+            ("1 0", Error::Window),
+            ("1 3153600000001", Error::Window),
+            ("x y z", Error::Limit),
+            ("1 y z", Error::Window),
+        ] {
+            assert_eq!(fixed(words(line)).unwrap_err(), error, "{line}");
+        }
+        let largest = fixed(words(
+            "9007199254740991 3153600000000 COST 9007199254740991",
+        ))
+        .unwrap();
+        assert_eq!(largest.policy.limit, largest.cost);
+        assert_eq!(largest.policy.window.as_ms(), 3_153_600_000_000);
+    }
+
+    #[test]
+    fn each_argument_of_a_bucket_has_its_own_error() {
+        for (line, error) in [
+            ("0 0 0 COST 0", Error::Capacity),
+            ("1 0 0 COST 0", Error::Refill),
+            ("1 1 0 COST 0", Error::Period),
+            ("1 1 1 COST 0", Error::Cost),
+            ("2 1 3153600000000 COST 0", Error::Cost),
+            ("2 1 3153600000000 SHOUT", Error::Syntax),
+            ("2 1 3153600000000", Error::FillTime),
+            ("1 1", Error::Arity),
+        ] {
+            assert_eq!(token(words(line)).unwrap_err(), error, "{line}");
+        }
+    }
+
+    #[test]
+    fn integers_are_plain_decimal_digits() {
+        for word in [
+            "+1",
+            "-1",
+            "1.0",
+            "1e3",
+            "0x10",
+            "01",
+            "1_000",
+            "\u{661}",
+            "1\0",
+            "18446744073709551616",
+        ] {
+            assert_eq!(
+                fixed([word.as_bytes(), b"1"].into_iter()).unwrap_err(),
+                Error::Limit
+            );
+        }
+        assert_eq!(
+            fixed([b"".as_slice(), b"1"].into_iter()).unwrap_err(),
+            Error::Limit
+        );
+        assert_eq!(
+            fixed([b" 1".as_slice(), b"1"].into_iter()).unwrap_err(),
+            Error::Limit
+        );
+    }
+
+    #[test]
+    fn keywords_come_in_any_order_and_case_but_once() {
+        let policy = SlidePolicy {
+            limit: Units::new(9).unwrap(),
+            window: Span::from_ms(5).unwrap(),
+        };
+        let exact = SlideForm::Exact(ExactPolicy::new(policy).unwrap());
+        for (line, form, cost) in [
+            ("9 5", SlideForm::Counter(policy), 1),
+            ("9 5 cost 2", SlideForm::Counter(policy), 2),
+            ("9 5 Exact", exact, 1),
+            ("9 5 CoSt 2 exact", exact, 2),
+            ("9 5 EXACT COST 2", exact, 2),
+        ] {
+            let cost = Units::new(cost).unwrap();
+            assert_eq!(
+                slide(words(line)),
+                Ok(Request { policy: form, cost }),
+                "{line}"
+            );
+        }
+        for line in [
+            "9 5 COST",
+            "9 5 COST 1 COST 1",
+            "9 5 EXACT EXACT",
+            "9 5 EXACTLY",
+            "9 5 2",
+            "9 5 EXACT COST",
+            "9 5 COST 1 2",
+        ] {
+            assert_eq!(slide(words(line)), Err(Error::Syntax), "{line}");
+        }
+        assert_eq!(fixed(words("9 5 EXACT")), Err(Error::Syntax));
+        assert_eq!(token(words("9 9 5 EXACT")), Err(Error::Syntax));
+        assert_eq!(fixed(words("9 5 COST x COST 1")), Err(Error::Cost));
+    }
+
+    #[test]
+    fn an_exact_limit_is_checked_after_all_else() {
+        for (line, error) in [
+            ("10001 5 EXACT", Error::ExactLimit),
+            ("10001 0 EXACT", Error::Window),
+            ("10001 5 EXACT COST 0", Error::Cost),
+            ("10001 5 EXACT WHAT", Error::Syntax),
+            ("0 5 COST 1 exact", Error::ExactLimit),
+            ("0 5", Error::Limit),
+            ("0 exact", Error::Limit),
+        ] {
+            assert_eq!(slide(words(line)).unwrap_err(), error, "{line}");
+        }
+        assert!(slide(words("10000 5 EXACT COST 9007199254740991")).is_ok());
+    }
+}

@@ -1,0 +1,213 @@
+//! `RL.TOKEN`: a token bucket that refills evenly, at microsecond steps, without a fraction lost.
+//!
+//! The bucket is that of Turner (1986) and of RFC 2697, kept in whole numbers: the level is counted
+//! in units of 1/`period_us` token, so that every microsecond adds exactly `refill` of them.
+//!
+//! ```text
+//! level(now) = min(capacity × period_us, level(then) + (now − then) × refill)
+//! admitted if level ≥ cost × period_us, which then leave
+//! ```
+//!
+//! It is also the leaky bucket as a meter, and GCRA (ITU-T I.371): the burst is `capacity`, the
+//! emission interval `period / refill`.
+//!
+//! ```
+//! use redis_rl::clock::Timestamp;
+//! use redis_rl::policy::{Span, TokenPolicy, Units};
+//! use redis_rl::state::Stored;
+//! use redis_rl::token::decide;
+//!
+//! // 10 tokens at most, 4 per second; 3 of them are left at some instant.
+//! let units = |n| Units::new(n).unwrap();
+//! let policy = TokenPolicy::new(units(10), units(4), Span::from_ms(1_000).unwrap()).unwrap();
+//! let then = 1_779_331_200_000_000;
+//! let text = b"T1:3000000:1000000:1779331200000000";
+//! let stored = Stored { text, expire_at_ms: Some(then / 1_000 + 60_000) };
+//! // A quarter of a second later there are 4, and all of them are taken. The next 4 take a
+//! // second to flow in, and the whole bucket 2.5.
+//! let now = Timestamp::from_us(then + 250_000).unwrap();
+//! let outcome = decide(&policy, Some(stored), now, units(4)).unwrap();
+//! assert_eq!(outcome.decision.reply(), [1, 10, 0, 1_000, 2_500]);
+//! ```
+
+use core::num::NonZeroU64;
+
+use crate::clock::{Elapsed, Timestamp};
+use crate::decision::Usage;
+use crate::error::InvalidState;
+use crate::outcome::Outcome;
+use crate::policy::{Span, TokenPolicy, Units};
+use crate::state::{self, Bucket, Lifetime, Stored, Write};
+use crate::wide::{div_ceil, div_floor, product};
+
+/// A bucket at one instant.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    policy: TokenPolicy,
+    now: Timestamp,
+    /// The instant that `level` holds for: now, or up to a millisecond ahead of a jittering clock.
+    at_us: u64,
+    /// 0 … `full`, in units of 1/period token.
+    level: u128,
+    /// The capacity in the same units: below 2^53 × 2^52.
+    full: u128,
+}
+
+impl Fill {
+    fn at(policy: TokenPolicy, stored: Option<Bucket>, now: Timestamp) -> Self {
+        let full = product(policy.capacity().get(), policy.period().as_us());
+        let Some(bucket) = stored else {
+            return Self {
+                policy,
+                now,
+                at_us: now.as_us(),
+                level: full,
+                full,
+            };
+        };
+        let (at_us, elapsed_us) = match Elapsed::between(bucket.time.as_us(), now) {
+            Elapsed::At(at_us) => (at_us, at_us.saturating_sub(bucket.time.as_us())),
+            Elapsed::SteppedBack => (now.as_us(), 0),
+        };
+        // Below 2^54 µs × 2^53.
+        let refilled = product(elapsed_us, policy.refill().get());
+        let level = convert(bucket.level, bucket.period, policy.period()).saturating_add(refilled);
+        Self {
+            policy,
+            now,
+            at_us,
+            level: level.min(full),
+            full,
+        }
+    }
+
+    /// The same bucket without `cost` tokens, which it holds.
+    fn take(mut self, cost: Units) -> Self {
+        self.level = self.level.saturating_sub(self.units(cost));
+        self
+    }
+
+    fn units(&self, cost: Units) -> u128 {
+        product(cost.get(), self.policy.period().as_us())
+    }
+
+    /// When the level will have reached `goal`, at most the capacity.
+    fn ms_until(&self, goal: u128) -> u64 {
+        let missing = goal.saturating_sub(self.level);
+        let wait_us = div_ceil(missing, self.policy.refill().nonzero());
+        // A policy fills within 100 years, so this is below 10^16 + 3.2 × 10^15.
+        let at_us = u128::from(self.at_us).saturating_add(wait_us);
+        self.now.ms_until(u64::try_from(at_us).unwrap_or(u64::MAX))
+    }
+
+    /// The key may go once the bucket is full again. The expiry is set with as much slack as a
+    /// key may have, so that a bucket in use rarely needs a new one.
+    fn lifetime(&self) -> Lifetime {
+        let now_ms = self.now.as_ms();
+        let period_ms = product(self.policy.capacity().get(), self.policy.period().as_ms());
+        // Twice the time to fill from empty: below 2 × 2^42.
+        let double_fill_ms = div_floor(period_ms.saturating_mul(2), self.policy.refill().nonzero());
+        let most_ms = now_ms
+            .saturating_add(u64::try_from(double_fill_ms).unwrap_or(u64::MAX))
+            .saturating_add(1_000);
+        Lifetime {
+            least_ms: now_ms.saturating_add(self.reset_after_ms()),
+            most_ms,
+            fresh_ms: most_ms,
+        }
+    }
+}
+
+impl Usage for Fill {
+    fn limit(&self) -> Units {
+        self.policy.capacity()
+    }
+
+    fn remaining(&self) -> u64 {
+        // At most the capacity.
+        let tokens = div_floor(self.level, self.policy.period().nonzero_us());
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
+    fn wait_ms(&self, cost: Units) -> u64 {
+        self.ms_until(self.units(cost))
+    }
+
+    fn reset_after_ms(&self) -> u64 {
+        if self.level == self.full {
+            return 0;
+        }
+        self.ms_until(self.full)
+    }
+}
+
+/// `level` in units of 1/`to` token instead of 1/`from`, rounded down.
+///
+/// Whole tokens and the fraction of one are converted apart, as their product needs up to 157
+/// bits: below 2^53 × 2^52 for the tokens, below 2^52 × 2^52 for the fraction.
+fn convert(level: u128, from: Span, to: Span) -> u128 {
+    if from == to {
+        return level;
+    }
+    let from: NonZeroU64 = from.nonzero_us();
+    let tokens = div_floor(level, from);
+    let whole = tokens.saturating_mul(u128::from(from.get()));
+    let fraction = level
+        .saturating_sub(whole)
+        .saturating_mul(u128::from(to.as_us()));
+    tokens
+        .saturating_mul(u128::from(to.as_us()))
+        .saturating_add(div_floor(fraction, from))
+}
+
+/// Decides one call.
+///
+/// # Errors
+///
+/// [`InvalidState`] if the key holds no bucket or has no expiry.
+pub fn decide(
+    policy: &TokenPolicy,
+    stored: Option<Stored<'_>>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Outcome, InvalidState> {
+    let expire_at_ms = stored.map(state::expiry).transpose()?;
+    let bucket = stored
+        .map(|stored| Bucket::decode(stored.text))
+        .transpose()?;
+    let fill = Fill::at(*policy, bucket, now);
+    if fill.admits(cost) {
+        let fill = fill.take(cost);
+        let time = Timestamp::from_us(fill.at_us).unwrap_or(now);
+        let bucket = Bucket {
+            level: fill.level,
+            period: policy.period(),
+            time,
+        };
+        let write = Write {
+            text: bucket.encode(),
+            expire_at_ms: fill.lifetime().renew(expire_at_ms),
+            added: None,
+        };
+        return Ok(Outcome::admitted(&fill, cost, write));
+    }
+    let mut outcome = Outcome::refused(&fill, cost);
+    if cost <= policy.capacity() {
+        outcome.write = bucket
+            .filter(|bucket| stepped_back(bucket, now))
+            .map(|bucket| Write {
+                text: Bucket {
+                    time: now,
+                    ..bucket
+                }
+                .encode(),
+                expire_at_ms: None,
+                added: None,
+            });
+    }
+    Ok(outcome)
+}
+
+fn stepped_back(bucket: &Bucket, now: Timestamp) -> bool {
+    Elapsed::between(bucket.time.as_us(), now) == Elapsed::SteppedBack
+}
