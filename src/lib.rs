@@ -34,6 +34,7 @@ pub mod exact;
 pub mod fixed;
 pub mod outcome;
 pub mod policy;
+mod redis;
 pub mod request;
 pub mod slide;
 pub mod state;

@@ -1,0 +1,95 @@
+//! The functions of the server that this module calls, looked up once at load.
+//!
+//! The server hands out its functions by name; one that it lacks stays null. [`Api::resolve`]
+//! checks every one that a command needs, so that no call has to, and no call can meet a null.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_longlong};
+
+use redis_module::raw::{
+    self, RedisModuleCallReply, RedisModuleCmdFunc, RedisModuleCtx, RedisModuleKey,
+    RedisModuleString,
+};
+
+/// The header's numbers in the types that its functions take.
+#[allow(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "small constants, whose types the bindings can't tell"
+)]
+mod numbers {
+    use super::{c_int, raw};
+
+    pub(in super::super) const OK: c_int = raw::REDISMODULE_OK as c_int;
+    pub(in super::super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+    pub(in super::super) const API_VERSION: c_int = raw::REDISMODULE_APIVER_1 as c_int;
+    pub(in super::super) const READ: c_int = raw::REDISMODULE_READ as c_int;
+    pub(in super::super) const WRITE: c_int = raw::REDISMODULE_WRITE as c_int;
+    pub(in super::super) const HEAD: c_int = raw::REDISMODULE_LIST_HEAD as c_int;
+    pub(in super::super) const TAIL: c_int = raw::REDISMODULE_LIST_TAIL as c_int;
+    pub(in super::super) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+    pub(in super::super) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
+    pub(in super::super) const LIST: c_int = raw::REDISMODULE_KEYTYPE_LIST as c_int;
+    pub(in super::super) const OUT_OF_MEMORY: c_int = raw::REDISMODULE_CTX_FLAGS_OOM as c_int;
+}
+pub(super) use numbers::*;
+
+macro_rules! api {
+    ($($(#[$doc:meta])* $field:ident = $function:ident: fn($($arg:ty),* $(; $dots:tt)?) $(-> $ret:ty)?;)*) => {
+        /// Every function that the commands need. Each is safe to call as the server documents it.
+        #[derive(Clone, Copy)]
+        pub(super) struct Api {
+            $($(#[$doc])* pub(super) $field: unsafe extern "C" fn($($arg),* $(, $dots)?) $(-> $ret)?,)*
+        }
+
+        impl Api {
+            /// Takes the functions that the server has handed out, or names the first it lacks.
+            pub(super) fn resolve() -> Result<Self, &'static CStr> {
+                const fn name(text: &'static str) -> &'static CStr {
+                    match CStr::from_bytes_with_nul(text.as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    }
+                }
+                Ok(Self {
+                    $($field: {
+                        const NAME: &CStr = name(concat!(stringify!($function), "\0"));
+                        // SAFETY: a plain read of a pointer that only loading a module writes,
+                        // which the server does on this thread.
+                        unsafe { raw::$function }.ok_or(NAME)?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    create_command = RedisModule_CreateCommand: fn(*mut RedisModuleCtx, *const c_char, RedisModuleCmdFunc, *const c_char, c_int, c_int, c_int) -> c_int;
+    get_command = RedisModule_GetCommand: fn(*mut RedisModuleCtx, *const c_char) -> *mut raw::RedisModuleCommand;
+    set_command_info = RedisModule_SetCommandInfo: fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> c_int;
+    wrong_arity = RedisModule_WrongArity: fn(*mut RedisModuleCtx) -> c_int;
+    reply_with_array = RedisModule_ReplyWithArray: fn(*mut RedisModuleCtx, c_long) -> c_int;
+    reply_with_long_long = RedisModule_ReplyWithLongLong: fn(*mut RedisModuleCtx, c_longlong) -> c_int;
+    reply_with_error = RedisModule_ReplyWithError: fn(*mut RedisModuleCtx, *const c_char) -> c_int;
+    string_ptr_len = RedisModule_StringPtrLen: fn(*const RedisModuleString, *mut usize) -> *const c_char;
+    create_string = RedisModule_CreateString: fn(*mut RedisModuleCtx, *const c_char, usize) -> *mut RedisModuleString;
+    free_string = RedisModule_FreeString: fn(*mut RedisModuleCtx, *mut RedisModuleString);
+    open_key = RedisModule_OpenKey: fn(*mut RedisModuleCtx, *mut RedisModuleString, c_int) -> *mut RedisModuleKey;
+    close_key = RedisModule_CloseKey: fn(*mut RedisModuleKey);
+    delete_key = RedisModule_DeleteKey: fn(*mut RedisModuleKey) -> c_int;
+    key_type = RedisModule_KeyType: fn(*mut RedisModuleKey) -> c_int;
+    value_length = RedisModule_ValueLength: fn(*mut RedisModuleKey) -> usize;
+    get_abs_expire = RedisModule_GetAbsExpire: fn(*mut RedisModuleKey) -> c_longlong;
+    set_abs_expire = RedisModule_SetAbsExpire: fn(*mut RedisModuleKey, c_longlong) -> c_int;
+    string_dma = RedisModule_StringDMA: fn(*mut RedisModuleKey, *mut usize, c_int) -> *mut c_char;
+    string_truncate = RedisModule_StringTruncate: fn(*mut RedisModuleKey, usize) -> c_int;
+    list_get = RedisModule_ListGet: fn(*mut RedisModuleKey, c_long) -> *mut RedisModuleString;
+    list_push = RedisModule_ListPush: fn(*mut RedisModuleKey, c_int, *mut RedisModuleString) -> c_int;
+    list_pop = RedisModule_ListPop: fn(*mut RedisModuleKey, c_int) -> *mut RedisModuleString;
+    get_context_flags = RedisModule_GetContextFlags: fn(*mut RedisModuleCtx) -> c_int;
+    replicate = RedisModule_Replicate: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> c_int;
+    call = RedisModule_Call: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> *mut RedisModuleCallReply;
+    call_reply_proto = RedisModule_CallReplyProto: fn(*mut RedisModuleCallReply, *mut usize) -> *const c_char;
+    free_call_reply = RedisModule_FreeCallReply: fn(*mut RedisModuleCallReply);
+}

@@ -1,0 +1,324 @@
+//! What every command does, in this order: parse all, read the clock, look up the key, check its
+//! state, decide, write, replicate, reply.
+//!
+//! A refusal ends before the write: the key is not even opened for one.
+
+use super::server::{Args, End, Key, Kind, Name, Server};
+use crate::clock::Timestamp;
+use crate::decision::Decision;
+use crate::error::{Error, InvalidState};
+use crate::exact::{self, Change};
+use crate::outcome::Outcome;
+use crate::policy::{ExactPolicy, Units};
+use crate::request::{self, Request, SlideForm};
+use crate::state::{self, Stored, Write};
+use crate::{fixed, slide, token};
+
+/// `RL.FIXED key limit window_ms [COST n]`
+pub(super) fn rl_fixed(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+    let request = request::fixed(args.after_key())?;
+    judge_text(server, args, &request, fixed::decide)
+}
+
+/// `RL.TOKEN key capacity refill period_ms [COST n]`
+pub(super) fn rl_token(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+    let request = request::token(args.after_key())?;
+    judge_text(server, args, &request, token::decide)
+}
+
+/// `RL.SLIDE key limit window_ms [COST n] [EXACT]`
+pub(super) fn rl_slide(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+    let Request { policy, cost } = request::slide(args.after_key())?;
+    match policy {
+        SlideForm::Counter(policy) => {
+            judge_text(server, args, &Request { policy, cost }, slide::decide)
+        }
+        SlideForm::Exact(policy) => judge_log(server, args, policy, cost),
+    }
+}
+
+/// An algorithm whose state is one text.
+type Decide<P> = fn(&P, Option<Stored<'_>>, Timestamp, Units) -> Result<Outcome, InvalidState>;
+
+fn judge_text<P>(
+    server: Server<'_>,
+    args: Args<'_>,
+    request: &Request<P>,
+    decide: Decide<P>,
+) -> Result<Decision, Error> {
+    let now = server.now()?;
+    let name = args.key().ok_or(Error::Arity)?;
+    let found = Found::look_up(server, name, Kind::String, now)?;
+    let stored = found.live().map(|(key, expire_at_ms)| Stored {
+        text: key.text(),
+        expire_at_ms,
+    });
+    let Outcome { decision, write } = decide(&request.policy, stored, now, request.cost)?;
+    if let Some(write) = write {
+        let place = found.close();
+        store_text(server, name, place, &write)?;
+    }
+    Ok(decision)
+}
+
+fn store_text(
+    server: Server<'_>,
+    name: Name<'_>,
+    place: Place,
+    write: &Write,
+) -> Result<(), Error> {
+    let expire_at_ms = write.expire_at_ms.map(signed).transpose()?;
+    let mut key = place.open(server, name)?;
+    key.set_text(&write.text)?;
+    if let Some(at) = expire_at_ms {
+        key.set_expire_at_ms(at)?;
+    }
+    match write.added {
+        Some(added) => server.replicate_increment(name, signed(added.get())?),
+        None => server.replicate_set(name, &write.text, expire_at_ms),
+    }
+    Ok(())
+}
+
+fn judge_log(
+    server: Server<'_>,
+    args: Args<'_>,
+    policy: ExactPolicy,
+    cost: Units,
+) -> Result<Decision, Error> {
+    let now = server.now()?;
+    let name = args.key().ok_or(Error::Arity)?;
+    let found = Found::look_up(server, name, Kind::List, now)?;
+    let mut log = found
+        .live()
+        .map(|(key, expire_at_ms)| (Log::new(server, name, key), expire_at_ms));
+    let len = log.as_ref().map_or(0, |(log, _)| exact::Log::len(log));
+    let stored = log.as_mut().map(|(log, expire_at_ms)| (log, *expire_at_ms));
+    let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
+    if let Some(change) = change {
+        drop(log);
+        let expire_at_ms = change.expire_at_ms.or(found.expire_at_ms());
+        if change.lengthens() && len > 0 && server.out_of_memory(name) {
+            return Err(Error::OutOfMemory);
+        }
+        let place = found.close();
+        store_log(server, name, place, len, &change, expire_at_ms)?;
+    }
+    Ok(decision)
+}
+
+fn store_log(
+    server: Server<'_>,
+    name: Name<'_>,
+    place: Place,
+    len: u64,
+    change: &Change,
+    expire_at_ms: Option<u64>,
+) -> Result<(), Error> {
+    let entry = server
+        .string(&state::encode_entry(change.time))
+        .ok_or(Error::Internal)?;
+    let entry = entry.name();
+    let expire_at_ms = signed(expire_at_ms.ok_or(Error::Internal)?)?;
+    let mut key = place.open(server, name)?;
+    if place == Place::Taken {
+        server.replicate_key(c"DEL", name);
+    }
+    // A list that loses all its entries is gone, and its expiry with it.
+    let emptied = change.trimmed.saturating_add(change.retimed) >= len;
+    if emptied && len > 0 {
+        key.delete()?;
+        server.replicate_key(c"DEL", name);
+    } else {
+        trim(server, name, &mut key, End::Oldest, change.trimmed)?;
+        trim(server, name, &mut key, End::Newest, change.retimed)?;
+    }
+    push(
+        server,
+        name,
+        &mut key,
+        entry,
+        change.retimed.saturating_add(change.appended),
+    )?;
+    if emptied || change.expire_at_ms.is_some() {
+        key.set_expire_at_ms(expire_at_ms)?;
+        server.replicate_number(c"PEXPIREAT", name, expire_at_ms);
+    }
+    Ok(())
+}
+
+fn trim(
+    server: Server<'_>,
+    name: Name<'_>,
+    key: &mut Key<'_>,
+    end: End,
+    count: u64,
+) -> Result<(), Error> {
+    for _ in 0..count {
+        key.pop(end)?;
+    }
+    let command = match end {
+        End::Oldest => c"LPOP",
+        End::Newest => c"RPOP",
+    };
+    match count {
+        0 => {}
+        1 => server.replicate_key(command, name),
+        _ => server.replicate_number(command, name, signed(count)?),
+    }
+    Ok(())
+}
+
+fn push(
+    server: Server<'_>,
+    name: Name<'_>,
+    key: &mut Key<'_>,
+    entry: Name<'_>,
+    count: u64,
+) -> Result<(), Error> {
+    /// So many entries go into one command on the replication stream.
+    const BATCH: usize = 128;
+    let batch = [entry; BATCH];
+    let mut left = usize::try_from(count).map_err(|_| Error::Internal)?;
+    while left > 0 {
+        let (entries, _) = batch.split_at(left.min(BATCH));
+        for entry in entries {
+            key.push(*entry)?;
+        }
+        server.replicate_strings(c"RPUSH", name, entries);
+        left = left.saturating_sub(entries.len());
+    }
+    Ok(())
+}
+
+/// What a key that is to be written held so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nothing.
+    Free,
+    /// Something whose TTL has passed, and which the server has yet to delete.
+    Taken,
+    /// State of this command.
+    Live,
+}
+
+impl Place {
+    /// Opens the key for writing, if there is memory for it.
+    fn open<'call>(self, server: Server<'call>, name: Name<'call>) -> Result<Key<'call>, Error> {
+        if self != Self::Live && server.out_of_memory(name) {
+            return Err(Error::OutOfMemory);
+        }
+        let mut key = server.write(name)?;
+        if self == Self::Taken {
+            key.delete()?;
+        }
+        Ok(key)
+    }
+}
+
+/// A key as it was found.
+struct Found<'call> {
+    key: Option<Key<'call>>,
+    expire_at_ms: Option<u64>,
+    past: bool,
+}
+
+impl<'call> Found<'call> {
+    /// Looks a key up and checks its type.
+    ///
+    /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
+    /// shows it: Redis 7.0 may look at an older clock than the one that is judged by.
+    fn look_up(
+        server: Server<'call>,
+        name: Name<'call>,
+        kind: Kind,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
+        let Some(key) = server.read(name).filter(|key| key.kind() != Kind::Nothing) else {
+            return Ok(Self {
+                key: None,
+                expire_at_ms: None,
+                past: false,
+            });
+        };
+        let expire_at_ms = key.expire_at_ms();
+        let past = expire_at_ms.is_some_and(|at| at < now.as_ms());
+        if !past && key.kind() != kind {
+            return Err(Error::WrongType);
+        }
+        Ok(Self {
+            key: Some(key),
+            expire_at_ms,
+            past,
+        })
+    }
+
+    /// The key and its expiry, unless it counts as absent.
+    fn live(&self) -> Option<(&Key<'call>, Option<u64>)> {
+        self.key
+            .as_ref()
+            .filter(|_| !self.past)
+            .map(|key| (key, self.expire_at_ms))
+    }
+
+    fn expire_at_ms(&self) -> Option<u64> {
+        self.expire_at_ms.filter(|_| !self.past)
+    }
+
+    /// Closes the key, which can then be opened for writing.
+    fn close(self) -> Place {
+        match self {
+            Self { key: None, .. } => Place::Free,
+            Self { past: true, .. } => Place::Taken,
+            Self { .. } => Place::Live,
+        }
+    }
+}
+
+/// The list in a key as a log.
+struct Log<'call, 'key> {
+    server: Server<'call>,
+    name: Name<'call>,
+    key: &'key Key<'call>,
+    /// A second handle on the same key, and the index it last read.
+    far: Option<Key<'call>>,
+    last: Option<u64>,
+}
+
+impl<'call, 'key> Log<'call, 'key> {
+    /// A handle walks from the entry that it read last; a fresh one seeks from the nearer end.
+    const NEAR: u64 = 8;
+
+    fn new(server: Server<'call>, name: Name<'call>, key: &'key Key<'call>) -> Self {
+        Self {
+            server,
+            name,
+            key,
+            far: None,
+            last: None,
+        }
+    }
+}
+
+impl exact::Log for Log<'_, '_> {
+    fn len(&self) -> u64 {
+        self.key.len()
+    }
+
+    fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
+        if self
+            .last
+            .is_some_and(|last| last.abs_diff(index) > Self::NEAR)
+        {
+            self.far = self.server.read(self.name);
+        }
+        self.last = Some(index);
+        let key = self.far.as_ref().unwrap_or(self.key);
+        let entry = key.entry(index).ok_or(InvalidState)?;
+        state::decode_entry(entry.bytes())
+    }
+}
+
+fn signed(number: u64) -> Result<i64, Error> {
+    i64::try_from(number).map_err(|_| Error::Internal)
+}
