@@ -1,0 +1,164 @@
+//! Concurrent callers, transactions, scripts, protocols.
+
+use std::thread;
+
+use redis::Value;
+
+use crate::support::{Server, T0, ask, send};
+
+fn admitted_of(server: &Server, threads: usize, calls: usize, line: &'static str) -> i64 {
+    let callers: Vec<_> = (0..threads)
+        .map(|_| {
+            let mut connection = server.connect();
+            thread::spawn(move || {
+                (0..calls)
+                    .map(|_| ask(&mut connection, line)[0])
+                    .sum::<i64>()
+            })
+        })
+        .collect();
+    callers
+        .into_iter()
+        .map(|caller| caller.join().unwrap())
+        .sum()
+}
+
+#[test]
+fn concurrent_callers_share_one_limit() {
+    let server = Server::start();
+    for line in [
+        "RL.FIXED f 3 3600000",
+        "RL.TOKEN t 3 1 3600000",
+        "RL.SLIDE s 3 315360000000",
+        "RL.SLIDE e 3 3600000 EXACT",
+    ] {
+        assert_eq!(admitted_of(&server, 40, 1, line), 3, "{line}");
+    }
+    assert_eq!(
+        admitted_of(&server, 50, 20, "RL.TOKEN wide 100 1 31536000000"),
+        100
+    );
+    assert_eq!(
+        admitted_of(&server, 50, 20, "RL.FIXED wider 100 3600000"),
+        100
+    );
+}
+
+#[test]
+fn keys_are_independent() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for key in ["a", "b", "{a}b", "a:b"] {
+        for _ in 0..2 {
+            assert_eq!(
+                ask(&mut connection, &format!("RL.FIXED {key} 2 1000"))[0],
+                1
+            );
+        }
+        assert_eq!(
+            ask(&mut connection, &format!("RL.FIXED {key} 2 1000"))[0],
+            0
+        );
+    }
+    send::<()>(&mut connection, &["SELECT", "1"]);
+    assert_eq!(
+        ask(&mut connection, "RL.FIXED a 2 1000")[0],
+        1,
+        "so are databases"
+    );
+}
+
+#[test]
+fn transactions_and_scripts_get_the_same_answers() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let call = ["RL.TOKEN", "k", "5", "1", "1000", "COST", "2"];
+    send::<()>(&mut connection, &["MULTI"]);
+    for _ in 0..3 {
+        send::<()>(&mut connection, &call);
+    }
+    let replies: Vec<Vec<i64>> = send(&mut connection, &["EXEC"]);
+    assert_eq!(
+        replies,
+        [
+            [1, 5, 3, 0, 2_000],
+            [1, 5, 1, 1_000, 4_000],
+            [0, 5, 1, 1_000, 4_000]
+        ]
+    );
+
+    let script = "return redis.call('RL.SLIDE', KEYS[1], unpack(ARGV))";
+    for expected in [[1, 1, 0, 1_000, 1_000], [0, 1, 0, 1_000, 1_000]] {
+        let reply: Vec<i64> = send(
+            &mut connection,
+            &["EVAL", script, "1", "s", "1", "1000", "EXACT"],
+        );
+        assert_eq!(reply, expected);
+    }
+    let script = "local r = redis.pcall('RL.FIXED', KEYS[1], 0, 1) return r.err";
+    let text: String = send(&mut connection, &["EVAL", script, "1", "x"]);
+    assert!(
+        text.starts_with("ERR invalid rate limit policy: limit"),
+        "{text}"
+    );
+}
+
+#[test]
+fn both_protocols_carry_five_integers() {
+    let server = Server::at(T0);
+    let integers = |integers: [i64; 5]| Value::Array(integers.map(Value::Int).to_vec());
+    for mut connection in [server.connect(), server.connect_resp3()] {
+        let call = ["RL.FIXED", "k", "1", "1000"];
+        send::<()>(&mut connection, &["DEL", "k"]);
+        assert_eq!(
+            send::<Value>(&mut connection, &call),
+            integers([1, 1, 0, 1_000, 1_000])
+        );
+        assert_eq!(
+            send::<Value>(&mut connection, &call),
+            integers([0, 1, 0, 1_000, 1_000])
+        );
+    }
+}
+
+#[test]
+fn the_server_knows_the_commands() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for (name, arity, flags) in [
+        ("rl.fixed", -4, vec!["write", "fast"]),
+        ("rl.token", -5, vec!["write", "fast"]),
+        ("rl.slide", -4, vec!["write"]),
+    ] {
+        let info: Vec<Value> = send(&mut connection, &["COMMAND", "INFO", name]);
+        let Value::Array(info) = &info[0] else {
+            panic!("{info:?}")
+        };
+        let text = |value: &Value| match value {
+            Value::SimpleString(text) => text.clone(),
+            Value::BulkString(text) => String::from_utf8(text.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(text(&info[0]), name);
+        assert_eq!(info[1], Value::Int(arity));
+        let (Value::Array(known) | Value::Set(known)) = &info[2] else {
+            panic!("{info:?}")
+        };
+        let known: Vec<String> = known
+            .iter()
+            .map(text)
+            .filter(|flag| flag != "module")
+            .collect();
+        assert_eq!(known, flags, "{name}");
+        assert_eq!(
+            info[3..6],
+            [Value::Int(1), Value::Int(1), Value::Int(1)],
+            "{name}"
+        );
+        let keys: Vec<String> = send(
+            &mut connection,
+            &["COMMAND", "GETKEYS", name, "some:key", "1", "1", "1"],
+        );
+        assert_eq!(keys, ["some:key"]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Every error, by its full text and in its order, and what it leaves as it was.
+
+use crate::support::{Options, Server, T0, error, info, send, snapshot};
+
+const LIMIT: &str =
+    "ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991";
+const EXACT_LIMIT: &str =
+    "ERR invalid rate limit policy: limit must be an integer between 1 and 10000";
+const WINDOW: &str =
+    "ERR invalid rate limit policy: window_ms must be an integer between 1 and 3153600000000";
+const CAPACITY: &str =
+    "ERR invalid rate limit policy: capacity must be an integer between 1 and 9007199254740991";
+const REFILL: &str =
+    "ERR invalid rate limit policy: refill must be an integer between 1 and 9007199254740991";
+const PERIOD: &str =
+    "ERR invalid rate limit policy: period_ms must be an integer between 1 and 3153600000000";
+const COST: &str =
+    "ERR invalid rate limit policy: cost must be an integer between 1 and 9007199254740991";
+const FILL: &str =
+    "ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000";
+const SYNTAX: &str = "ERR syntax error";
+const CLOCK: &str = "ERR server clock out of range";
+
+#[test]
+fn arguments_are_checked_from_left_to_right() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    // A key of the wrong type shows that arguments come before the key.
+    send::<()>(&mut connection, &["HSET", "k", "f", "v"]);
+    for (call, text) in [
+        ("RL.FIXED k 0 0", LIMIT),
+        ("RL.FIXED k -1 1", LIMIT),
+        ("RL.FIXED k 9007199254740992 1", LIMIT),
+        ("RL.FIXED k 18446744073709551617 1", LIMIT),
+        ("RL.FIXED k 1.0 1", LIMIT),
+        ("RL.FIXED k 1e3 1", LIMIT),
+        ("RL.FIXED k 0x10 1", LIMIT),
+        ("RL.FIXED k +1 1", LIMIT),
+        ("RL.FIXED k 01 1", LIMIT),
+        ("RL.FIXED k x y COST z", LIMIT),
+        ("RL.FIXED k 1 0", WINDOW),
+        ("RL.FIXED k 1 3153600000001", WINDOW),
+        ("RL.FIXED k 1 y COST z", WINDOW),
+        ("RL.FIXED k 1 1 COST 0", COST),
+        ("RL.FIXED k 1 1 COST 9007199254740992", COST),
+        ("RL.FIXED k 1 1 cost z extra", COST),
+        ("RL.FIXED k 1 1 COST", SYNTAX),
+        ("RL.FIXED k 1 1 COST 1 COST 1", SYNTAX),
+        ("RL.FIXED k 1 1 EXACT", SYNTAX),
+        ("RL.FIXED k 1 1 1", SYNTAX),
+        ("RL.TOKEN k 0 0 0", CAPACITY),
+        ("RL.TOKEN k 1 0 0", REFILL),
+        ("RL.TOKEN k 1 1 0", PERIOD),
+        ("RL.TOKEN k 1 1 1 COST x", COST),
+        ("RL.TOKEN k 1 1 1 EXACT", SYNTAX),
+        ("RL.TOKEN k 2 1 3153600000000", FILL),
+        ("RL.TOKEN k 2 1 3153600000000 COST 0", COST),
+        ("RL.TOKEN k 2 1 3153600000000 what", SYNTAX),
+        ("RL.SLIDE k 0 0", LIMIT),
+        ("RL.SLIDE k 1 0 EXACT", WINDOW),
+        ("RL.SLIDE k 0 1 EXACT", EXACT_LIMIT),
+        ("RL.SLIDE k 10001 1 EXACT", EXACT_LIMIT),
+        ("RL.SLIDE k 10001 1 EXACT COST 0", COST),
+        ("RL.SLIDE k 10001 0 EXACT", WINDOW),
+        ("RL.SLIDE k 1 1 EXACT EXACT", SYNTAX),
+        ("RL.SLIDE k 1 1 EXACT COST", SYNTAX),
+        ("RL.SLIDE k 1 1 PRECISE", SYNTAX),
+    ] {
+        assert_eq!(error(&mut connection, call), text, "{call}");
+    }
+    for (call, name) in [
+        ("RL.FIXED", "rl.fixed"),
+        ("RL.FIXED k", "rl.fixed"),
+        ("RL.FIXED k 0", "rl.fixed"),
+        ("RL.TOKEN k 0 1", "rl.token"),
+        ("RL.SLIDE k 0", "rl.slide"),
+    ] {
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        assert_eq!(error(&mut connection, call), text, "{call}");
+    }
+}
+
+#[test]
+fn a_clock_outside_sixteen_digits_is_an_error() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    for us in [
+        1_000_000,
+        999_999_999_999_999,
+        10_000_000_000_000_000,
+        15_000_000_000_000_000,
+    ] {
+        server.set_clock(us);
+        for call in [
+            "RL.FIXED k 1 1",
+            "RL.TOKEN k 1 1 1",
+            "RL.SLIDE k 1 1",
+            "RL.SLIDE k 1 1 EXACT",
+        ] {
+            assert_eq!(error(&mut connection, call), CLOCK, "{call} at {us}");
+        }
+        assert_eq!(error(&mut connection, "RL.FIXED k 0 1"), LIMIT);
+        assert_eq!(error(&mut connection, "RL.FIXED hash 1 1"), CLOCK);
+    }
+    for us in [1_000_000_000_000_000, 9_999_999_999_999_999] {
+        server.set_clock(us);
+        send::<()>(&mut connection, &["FLUSHALL"]);
+        for call in [
+            "RL.FIXED f 1 3153600000000",
+            "RL.TOKEN t 1 1 3153600000000",
+            "RL.SLIDE s 1 3153600000000",
+            "RL.SLIDE e 1 3153600000000 EXACT",
+        ] {
+            assert_eq!(
+                crate::support::ask(&mut connection, call)[..3],
+                [1, 1, 0],
+                "{call}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_error_leaves_everything_as_it_was() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["SET", "text", "hello", "PX", "100000"]);
+    send::<()>(&mut connection, &["RPUSH", "list", "a"]);
+    send::<()>(&mut connection, &["SADD", "set", "a"]);
+    let keys = ["text", "list", "set"];
+    let before: Vec<_> = keys
+        .iter()
+        .map(|key| snapshot(&mut connection, key))
+        .collect();
+    let dirty = info(
+        &mut connection,
+        "persistence",
+        "rdb_changes_since_last_save",
+    );
+    let offset = info(&mut connection, "replication", "master_repl_offset");
+    for key in keys {
+        for call in [
+            format!("RL.FIXED {key} 5 1000"),
+            format!("RL.FIXED {key} 5 1000 COST 6"),
+            format!("RL.FIXED {key} 0 1000"),
+            format!("RL.TOKEN {key} 5 1 1000"),
+            format!("RL.SLIDE {key} 5 1000"),
+            format!("RL.SLIDE {key} 5 1000 EXACT"),
+        ] {
+            error(&mut connection, &call);
+        }
+    }
+    let after: Vec<_> = keys
+        .iter()
+        .map(|key| snapshot(&mut connection, key))
+        .collect();
+    assert_eq!(before, after);
+    assert_eq!(
+        dirty,
+        info(
+            &mut connection,
+            "persistence",
+            "rdb_changes_since_last_save"
+        )
+    );
+    assert_eq!(
+        offset,
+        info(&mut connection, "replication", "master_repl_offset")
+    );
+}
+
+#[test]
+fn a_read_only_user_is_told_by_the_server() {
+    let server = Options::new().start();
+    let mut connection = server.connect();
+    send::<()>(
+        &mut connection,
+        &["ACL", "SETUSER", "reader", "on", "nopass", "+@all", "%R~*"],
+    );
+    send::<()>(&mut connection, &["AUTH", "reader", "any"]);
+    assert!(error(&mut connection, "RL.FIXED k 1 1").starts_with("NOPERM "));
+}

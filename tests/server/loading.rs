@@ -1,0 +1,104 @@
+//! Loading, unloading, and refusing to load.
+
+use std::process::Command;
+
+use redis::Value;
+use tempfile::TempDir;
+
+use crate::support::{Options, T0, ask, error, module, send};
+
+fn modules(connection: &mut redis::Connection) -> usize {
+    let list = format!("{:?}", send::<Value>(connection, &["MODULE", "LIST"]));
+    list.matches("'\"rl\"'").count()
+}
+
+#[test]
+fn it_can_be_loaded_and_unloaded_while_the_server_runs() {
+    let server = Options::new()
+        .without_module()
+        .clock(T0)
+        .arg("enable-module-command", "yes")
+        .start();
+    let mut connection = server.connect();
+    let path = module().to_str().unwrap();
+    send::<()>(&mut connection, &["MODULE", "LOAD", path]);
+    let calls = [
+        "RL.FIXED f 3 60000",
+        "RL.TOKEN t 3 1 60000",
+        "RL.SLIDE e 3 60000 EXACT",
+    ];
+    for call in calls {
+        assert_eq!(ask(&mut connection, call)[2], 2, "{call}");
+    }
+    assert_eq!(modules(&mut connection), 1);
+
+    // Loaded twice, it stays loaded once, and the server goes on.
+    assert!(error(&mut connection, &format!("MODULE LOAD {path}")).starts_with("ERR "));
+    assert_eq!(modules(&mut connection), 1);
+
+    send::<()>(&mut connection, &["MODULE", "UNLOAD", "rl"]);
+    assert!(error(&mut connection, calls[0]).starts_with("ERR unknown command"));
+    assert_eq!(
+        send::<String>(&mut connection, &["GET", "f"]),
+        "1",
+        "keys are plain data"
+    );
+    send::<()>(&mut connection, &["MODULE", "LOAD", path]);
+    for call in calls {
+        assert_eq!(
+            ask(&mut connection, call)[2],
+            1,
+            "{call} goes on where it was"
+        );
+    }
+}
+
+/// For `REDIS_SERVER` older than 7.0; `make test-servers` runs it there.
+#[test]
+#[ignore = "needs a server that is too old"]
+fn a_too_old_server_says_why_and_ends_in_its_usual_way() {
+    let mut server = Options::new().spawn_in(TempDir::new().unwrap());
+    let status = server.wait();
+    assert_eq!(status.code(), Some(1), "not by a signal: {status}");
+    let log = server.log();
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("redis-rl"))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("one line of ours in {log}")
+    };
+    let needs = "redis-rl is not loaded: it needs Redis 7.0 or Valkey 8.0 or later, \
+                 this server lacks RedisModule_";
+    assert!(line.contains(needs), "{line}");
+
+    let server = Options::new().without_module().start();
+    let mut connection = server.connect();
+    assert!(
+        error(
+            &mut connection,
+            &format!("MODULE LOAD {}", module().display())
+        )
+        .starts_with("ERR ")
+    );
+    assert_eq!(send::<String>(&mut connection, &["PING"]), "PONG");
+}
+
+#[test]
+fn the_module_asks_nothing_unusual_of_the_system() {
+    let output = Command::new("ldd")
+        .arg(module())
+        .output()
+        .expect("ldd runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for library in text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+    {
+        let known = ["linux-vdso", "libc.so", "libgcc_s.so", "ld-linux", "/lib"];
+        assert!(
+            known.iter().any(|name| library.starts_with(name)),
+            "{library} in {text}"
+        );
+    }
+}

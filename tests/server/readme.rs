@@ -1,0 +1,103 @@
+//! Every transcript in the README, run as it stands.
+//!
+//! In a block of `console`, a line after the prompt is a command, and what follows is what
+//! redis-cli prints. `# … later` moves the clock; each block starts on an empty database.
+
+use redis::Value;
+
+use crate::support::{Server, T0, error_text, send_bytes};
+
+const PROMPT: &str = "127.0.0.1:6379> ";
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Nil => "(nil)".to_owned(),
+        Value::Int(number) => format!("(integer) {number}"),
+        Value::Okay => "OK".to_owned(),
+        Value::SimpleString(text) => text.clone(),
+        Value::BulkString(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+        Value::Array(values) if values.is_empty() => "(empty array)".to_owned(),
+        Value::Array(values) => {
+            let lines = values.iter().enumerate();
+            let lines: Vec<_> = lines
+                .map(|(index, value)| format!("{}) {}", index + 1, shown(value)))
+                .collect();
+            lines.join("\n")
+        }
+        other => panic!("no transcript shows {other:?}"),
+    }
+}
+
+/// Microseconds in a line such as `# 15 seconds later`.
+fn later(line: &str) -> u64 {
+    let words: Vec<&str> = line.trim_start_matches('#').split_whitespace().collect();
+    let [number, unit, "later"] = words[..] else {
+        panic!("not a time: {line}")
+    };
+    let number: u64 = number.parse().unwrap();
+    number
+        * match unit.trim_end_matches('s') {
+            "ms" | "m" | "millisecond" => 1_000,
+            "second" => 1_000_000,
+            "minute" => 60_000_000,
+            _ => panic!("not a unit: {line}"),
+        }
+}
+
+/// Splits a command as redis-cli does, as far as the transcripts need it.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, part) in command.split('"').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// Runs every transcript of a document and tells how many commands that were.
+pub fn run_transcripts(document: &str) -> usize {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let mut commands = 0;
+    for block in document.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        if !block.contains(PROMPT) {
+            continue;
+        }
+        send_bytes::<()>(&mut connection, &[b"FLUSHALL"]).unwrap();
+        let mut now_us = T0;
+        server.set_clock(now_us);
+        let mut lines = block.lines().peekable();
+        while let Some(line) = lines.next() {
+            let Some(command) = line.strip_prefix(PROMPT) else {
+                now_us += later(line);
+                server.set_clock(now_us);
+                continue;
+            };
+            let mut expected = Vec::new();
+            while let Some(line) =
+                lines.next_if(|line| !line.starts_with(PROMPT) && !line.starts_with('#'))
+            {
+                expected.push(line.trim_start());
+            }
+            let words = words(command);
+            let bytes: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+            let reply = match send_bytes::<Value>(&mut connection, &bytes) {
+                Ok(value) => shown(&value),
+                Err(error) => format!("(error) {}", error_text(&error)),
+            };
+            assert_eq!(reply, expected.join("\n"), "{command}");
+            commands += 1;
+        }
+    }
+    commands
+}
+
+#[test]
+fn the_readme_shows_what_happens() {
+    let commands = run_transcripts(include_str!("../../README.md"));
+    assert!(commands >= 20, "only {commands} commands found");
+}

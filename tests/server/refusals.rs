@@ -1,0 +1,151 @@
+//! A refusal is free, and an admitted call is one change.
+
+use crate::support::{Options, Server, T0, ask, info, send, snapshot, try_send};
+
+/// One call per algorithm that admits two and then refuses.
+const CALLS: [&str; 4] = [
+    "RL.FIXED k 2 3600000",
+    "RL.TOKEN k 2 1 3600000",
+    "RL.SLIDE k 2 3600000",
+    "RL.SLIDE k 2 3600000 EXACT",
+];
+
+#[test]
+fn refused_call_changes_nothing() {
+    // The append-only file has every byte of the stream; "always" writes it before the reply.
+    let options = Options::new()
+        .clock(T0)
+        .arg("appendonly", "yes")
+        .arg("appendfsync", "always");
+    let server = options.start();
+    let mut connection = server.connect();
+    for call in CALLS {
+        for _ in 0..2 {
+            assert_eq!(ask(&mut connection, call)[0], 1, "{call}");
+        }
+        let before = snapshot(&mut connection, "k");
+        let dirty = info(
+            &mut connection,
+            "persistence",
+            "rdb_changes_since_last_save",
+        );
+        let aof = info(&mut connection, "persistence", "aof_current_size");
+        server.set_clock(T0 + 1_000_000);
+        for refused in [
+            call.to_owned(),
+            format!("{call} COST 2"),
+            format!("{call} COST 3"),
+        ] {
+            for _ in 0..3 {
+                assert_eq!(ask(&mut connection, &refused)[0], 0, "{refused}");
+            }
+        }
+        assert_eq!(snapshot(&mut connection, "k"), before, "{call}");
+        assert_eq!(
+            info(
+                &mut connection,
+                "persistence",
+                "rdb_changes_since_last_save"
+            ),
+            dirty
+        );
+        assert_eq!(
+            info(&mut connection, "persistence", "aof_current_size"),
+            aof
+        );
+        send::<()>(&mut connection, &["DEL", "k"]);
+        server.set_clock(T0);
+    }
+}
+
+#[test]
+fn a_cost_above_the_limit_creates_no_key() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for call in CALLS {
+        let reply = ask(&mut connection, &format!("{call} COST 3"));
+        assert_eq!(reply, [0, 2, 2, -1, 0], "{call}");
+    }
+    assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
+    assert_eq!(
+        info(
+            &mut connection,
+            "persistence",
+            "rdb_changes_since_last_save"
+        ),
+        0
+    );
+}
+
+#[test]
+fn only_an_admitted_call_breaks_a_watch() {
+    let server = Server::at(T0);
+    let mut watcher = server.connect();
+    let mut caller = server.connect();
+    for call in CALLS {
+        for (admitted, survives) in [(true, false), (true, false), (false, true)] {
+            send::<()>(&mut watcher, &["WATCH", "k"]);
+            assert_eq!(ask(&mut caller, call)[0] == 1, admitted, "{call}");
+            send::<()>(&mut watcher, &["MULTI"]);
+            send::<()>(&mut watcher, &["PING"]);
+            let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
+            assert_eq!(ran.is_some(), survives, "{call}");
+        }
+        // Neither does an error.
+        send::<()>(&mut watcher, &["WATCH", "k"]);
+        try_send::<()>(&mut caller, &["RL.TOKEN", "k", "1", "x", "1"]).unwrap_err();
+        try_send::<()>(&mut caller, &["ZADD", "k", "1", "x"]).unwrap_err();
+        send::<()>(&mut watcher, &["MULTI"]);
+        send::<()>(&mut watcher, &["PING"]);
+        assert!(send::<Option<Vec<String>>>(&mut watcher, &["EXEC"]).is_some());
+        send::<()>(&mut caller, &["DEL", "k"]);
+    }
+}
+
+#[test]
+fn an_admitted_call_counts_as_a_change() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for call in CALLS {
+        let dirty = info(
+            &mut connection,
+            "persistence",
+            "rdb_changes_since_last_save",
+        );
+        ask(&mut connection, call);
+        assert!(
+            info(
+                &mut connection,
+                "persistence",
+                "rdb_changes_since_last_save"
+            ) > dirty
+        );
+        send::<()>(&mut connection, &["DEL", "k"]);
+    }
+}
+
+#[test]
+fn every_admitted_call_leaves_a_ttl_that_covers_the_reset() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for (call, longest_ms) in [
+        ("RL.FIXED k 50 1000", 1_000),
+        ("RL.TOKEN k 50 7 1000", 2 * 50 * 1_000 / 7 + 1_000),
+        ("RL.SLIDE k 50 1000", 3_000),
+        ("RL.SLIDE k 50 1000 EXACT", 3_000),
+    ] {
+        for step in 0..300 {
+            server.set_clock(T0 + step * 33_333);
+            let reply = ask(&mut connection, call);
+            let ttl_ms: i64 = send(&mut connection, &["PTTL", "k"]);
+            if reply[0] == 1 {
+                assert!(
+                    (reply[4]..=longest_ms).contains(&ttl_ms),
+                    "{call}: {reply:?}, {ttl_ms}"
+                );
+            }
+        }
+        send::<()>(&mut connection, &["DEL", "k"]);
+        server.set_clock(T0);
+    }
+}

@@ -1,0 +1,285 @@
+//! State is checked, never repaired: what a command could not have written is an error, and value,
+//! type and expiry stay exactly as they were.
+
+use redis::Connection;
+
+use crate::support::{Server, T0, ask, error, send, send_bytes, snapshot};
+
+const INVALID: &str = "INVALIDSTATE invalid counter state, key left unchanged";
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+const FIXED: &str = "RL.FIXED k 5 60000";
+const TOKEN: &str = "RL.TOKEN k 5 1 60000";
+const SLIDE: &str = "RL.SLIDE k 5 60000";
+const EXACT: &str = "RL.SLIDE k 5 60000 EXACT";
+const ON_STRINGS: [&str; 3] = [FIXED, TOKEN, SLIDE];
+const ALL: [&str; 4] = [FIXED, TOKEN, SLIDE, EXACT];
+
+fn run(connection: &mut Connection, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    send::<redis::Value>(connection, &words);
+}
+
+/// Every call gives the error, also one that costs too much, and changes nothing.
+fn all_fail(connection: &mut Connection, calls: &[&str], text: &str, what: &str) {
+    let before = snapshot(connection, "k");
+    for call in calls {
+        assert_eq!(error(connection, call), text, "{call} on {what}");
+        let dear = format!("{call} COST 6");
+        assert_eq!(error(connection, &dear), text, "{dear} on {what}");
+    }
+    assert_eq!(snapshot(connection, "k"), before, "{what}");
+}
+
+#[test]
+fn another_type_is_the_wrong_type() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for make in ["SADD k a", "HSET k f v", "ZADD k 1 a", "XADD k 1-1 f v"] {
+        run(&mut connection, make);
+        all_fail(&mut connection, &ALL, WRONG_TYPE, make);
+        run(&mut connection, "PEXPIRE k 100000");
+        all_fail(&mut connection, &ALL, WRONG_TYPE, make);
+        run(&mut connection, "DEL k");
+    }
+    run(&mut connection, "SET k 1");
+    all_fail(&mut connection, &[EXACT], WRONG_TYPE, "a string");
+    run(&mut connection, "DEL k");
+    run(&mut connection, "RPUSH k 1779331200000000");
+    all_fail(&mut connection, &ON_STRINGS, WRONG_TYPE, "a list");
+}
+
+#[test]
+fn text_that_no_command_wrote_is_invalid() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    let values: [&[u8]; 31] = [
+        b"",
+        b" ",
+        b"hello",
+        b"1.5",
+        b"-1",
+        b"0",
+        b"-0",
+        b"01",
+        b"+1",
+        b"1 ",
+        b"1\n",
+        b"0x1",
+        b"1e3",
+        b"9223372036854775808",
+        b"12345678901234567890",
+        b"99999999999999999999",
+        b"\0",
+        b"1\0",
+        b"\xff\xfe",
+        b"NaN",
+        b"inf",
+        b"{\"count\":1}",
+        b"%n%s%n",
+        b"T1",
+        b"S1",
+        b"T1:1:1000",
+        b"T1:::",
+        b"S1::::",
+        b"T2:1:1000:1779331200000000",
+        b"S2:60000:1779331200000:0:1",
+        "\u{661}".as_bytes(),
+    ];
+    for value in values {
+        let what = String::from_utf8_lossy(value);
+        send_bytes::<()>(&mut connection, &[b"SET", b"k", value, b"PX", b"100000"]).unwrap();
+        all_fail(&mut connection, &ON_STRINGS, INVALID, &what);
+    }
+    let large = vec![b'7'; 1 << 20];
+    send_bytes::<()>(&mut connection, &[b"SET", b"k", &large, b"PX", b"100000"]).unwrap();
+    all_fail(
+        &mut connection,
+        &ON_STRINGS,
+        INVALID,
+        "a megabyte of digits",
+    );
+}
+
+#[test]
+fn one_commands_state_is_invalid_to_the_others() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for writer in ON_STRINGS {
+        run(&mut connection, writer);
+        let others: Vec<_> = ON_STRINGS
+            .into_iter()
+            .filter(|call| *call != writer)
+            .collect();
+        all_fail(&mut connection, &others, INVALID, writer);
+        all_fail(&mut connection, &[EXACT], WRONG_TYPE, writer);
+        assert_eq!(ask(&mut connection, writer)[0], 1, "{writer} still works");
+        run(&mut connection, "DEL k");
+    }
+    run(&mut connection, EXACT);
+    all_fail(&mut connection, &ON_STRINGS, WRONG_TYPE, EXACT);
+}
+
+#[test]
+fn a_key_without_expiry_is_invalid() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for call in ALL {
+        run(&mut connection, call);
+        run(&mut connection, "PERSIST k");
+        all_fail(&mut connection, &[call], INVALID, "a key without expiry");
+        run(&mut connection, "DEL k");
+    }
+    run(&mut connection, "SET k 1");
+    all_fail(&mut connection, &[FIXED], INVALID, "SET without PX");
+}
+
+#[test]
+fn damaged_state_is_invalid() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for (call, damage) in [
+        (FIXED, "APPEND k x"),
+        (FIXED, "SETRANGE k 0 -"),
+        (FIXED, "SETRANGE k 3 7"),
+        (FIXED, "INCRBYFLOAT k 0.5"),
+        (FIXED, "DECRBY k 1"),
+        (TOKEN, "APPEND k 0"),
+        (TOKEN, "APPEND k :1"),
+        (TOKEN, "SETRANGE k 0 t"),
+        (TOKEN, "SETRANGE k 3 -"),
+        (TOKEN, "SETRANGE k 100 x"),
+        (SLIDE, "APPEND k x"),
+        (SLIDE, "APPEND k :"),
+        (SLIDE, "SETRANGE k 1 2"),
+        (SLIDE, "SETRANGE k 21 7"),
+        (EXACT, "RPUSH k x"),
+        (EXACT, "LPUSH k x"),
+        (EXACT, "LSET k 0 -779331200000000"),
+        (EXACT, "LSET k 0 0779331200000000"),
+        (EXACT, "LPUSH k 9779331200000000"),
+        (EXACT, "RPUSH k 17793312000000001"),
+    ] {
+        run(&mut connection, call);
+        run(&mut connection, damage);
+        all_fail(&mut connection, &[call], INVALID, damage);
+        run(&mut connection, "DEL k");
+    }
+}
+
+#[test]
+fn a_list_of_anything_else_is_no_log() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for words in [
+        "a b c",
+        "1 2 3",
+        "1779331200 1779331201",
+        "1779331200000 1779331200001",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "{\"job\":1} {\"job\":2}",
+        "1779331200000000 1779331199999999",
+        "1779331200000000 x",
+        "x 1779331200000000",
+        "1779331200000000.0",
+    ] {
+        run(&mut connection, &format!("RPUSH k {words}"));
+        run(&mut connection, "PEXPIRE k 100000");
+        all_fail(&mut connection, &[EXACT], INVALID, words);
+        run(&mut connection, "DEL k");
+    }
+    // In the middle, where the window is looked for.
+    run(
+        &mut connection,
+        "RPUSH k 1779331100000000 x x x x x x x 1779331200000000",
+    );
+    run(&mut connection, "PEXPIRE k 100000");
+    all_fail(&mut connection, &[EXACT], INVALID, "words between times");
+}
+
+#[test]
+fn a_log_holds_ten_thousand_entries_at_most() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let time = T0.to_string();
+    let mut push = vec!["RPUSH", "k"];
+    push.extend(std::iter::repeat_n(time.as_str(), 10_000));
+    send::<()>(&mut connection, &push);
+    run(&mut connection, "PEXPIRE k 100000");
+    assert_eq!(
+        ask(&mut connection, "RL.SLIDE k 10000 60000 EXACT"),
+        [0, 10_000, 0, 60_000, 60_000]
+    );
+    assert_eq!(
+        ask(&mut connection, "RL.SLIDE k 5 60000 EXACT"),
+        [0, 5, 0, 60_000, 60_000]
+    );
+    run(&mut connection, &format!("RPUSH k {time}"));
+    all_fail(&mut connection, &[EXACT], INVALID, "10,001 entries");
+}
+
+#[test]
+fn counters_made_by_hand_are_taken_over() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let script = "local n = redis.call('INCR', KEYS[1]) \
+                  if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end return n";
+    for make in [
+        vec![vec!["SET", "k", "3", "PX", "60000"]],
+        vec![vec!["INCRBY", "k", "3"], vec!["PEXPIRE", "k", "60000"]],
+        vec![vec!["EVAL", script, "1", "k", "60000"]; 3],
+    ] {
+        for words in &make {
+            send::<redis::Value>(&mut connection, words);
+        }
+        server.set_clock(T0 + 10_000_000);
+        assert_eq!(
+            ask(&mut connection, FIXED),
+            [1, 5, 1, 0, 50_000],
+            "{make:?}"
+        );
+        assert_eq!(
+            ask(&mut connection, "RL.FIXED k 5 1000 COST 2"),
+            [0, 5, 1, 50_000, 50_000]
+        );
+        assert_eq!(ask(&mut connection, FIXED), [1, 5, 0, 50_000, 50_000]);
+        // And back: it is the counter that INCR knows.
+        assert_eq!(send::<i64>(&mut connection, &["INCR", "k"]), 6);
+        assert_eq!(send::<i64>(&mut connection, &["PTTL", "k"]), 50_000);
+        assert_eq!(ask(&mut connection, FIXED), [0, 5, 0, 50_000, 50_000]);
+        send::<()>(&mut connection, &["DEL", "k"]);
+        server.set_clock(T0);
+    }
+}
+
+#[test]
+fn a_key_at_the_end_of_its_window_starts_anew_and_past_its_ttl_is_absent() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for call in ["RL.FIXED k 1 1000", "RL.FIXED k 1 1000 COST 1"] {
+        assert_eq!(ask(&mut connection, call), [1, 1, 0, 1_000, 1_000]);
+        server.set_clock(T0 + 999_999);
+        assert_eq!(ask(&mut connection, call), [0, 1, 0, 1, 1]);
+        server.set_clock(T0 + 1_000_000);
+        assert_eq!(
+            send::<i64>(&mut connection, &["PTTL", "k"]),
+            0,
+            "Redis still shows it"
+        );
+        assert_eq!(ask(&mut connection, call), [1, 1, 0, 1_000, 1_000]);
+        send::<()>(&mut connection, &["DEL", "k"]);
+        server.set_clock(T0);
+    }
+    for (index, call) in ALL.iter().enumerate() {
+        send::<()>(&mut connection, &["SET", "k", "hello", "PX", "10"]);
+        assert!(error(&mut connection, call).ends_with(if index == 3 {
+            "kind of value"
+        } else {
+            "unchanged"
+        }));
+        server.set_clock(T0 + 11_000);
+        assert_eq!(ask(&mut connection, call)[..3], [1, 5, 4], "{call}");
+        send::<()>(&mut connection, &["DEL", "k"]);
+        server.set_clock(T0);
+    }
+}

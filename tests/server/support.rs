@@ -1,0 +1,339 @@
+//! A server of its own for each test: own folder, unix socket, deadline, and, if the test wants
+//! it, a wall clock that the test holds. Nothing is left running, and the server's log is shown
+//! when a test fails.
+//!
+//! `REDIS_SERVER` names the binary, `redis-server` unless set.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection, ConnectionLike, FromRedisValue, RedisError, Value};
+use tempfile::TempDir;
+
+/// How long anything may take before it counts as hung.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A middling instant, on a whole second: 2026-05-21T02:40:00Z.
+pub const T0: u64 = 1_779_331_200_000_000;
+
+pub fn server_binary() -> OsString {
+    std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// The module as users get it: `RL_MODULE`, or the release build, which is brought up to date.
+pub fn module() -> &'static Path {
+    static MODULE: OnceLock<PathBuf> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        if let Some(path) = std::env::var_os("RL_MODULE") {
+            return fs::canonicalize(path).expect("RL_MODULE names a file");
+        }
+        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--release", "--lib", "--quiet"])
+            .current_dir(top)
+            .status();
+        assert!(built.expect("cargo runs").success(), "the module builds");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
+        target.join("release/libredis_rl.so")
+    })
+}
+
+/// The library that holds a server's clock, compiled once.
+fn clock_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/clock.c");
+        let library =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("clock-{}.so", std::process::id()));
+        let status = Command::new("cc")
+            .args([
+                "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
+            ])
+            .args([&library, &source])
+            .status();
+        assert!(
+            status.expect("a C compiler runs").success(),
+            "the clock library compiles"
+        );
+        library
+    })
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    dir: TempDir,
+    clock: Option<File>,
+    control: Mutex<Option<Connection>>,
+}
+
+/// How a server is to be started.
+pub struct Options {
+    args: Vec<String>,
+    module: bool,
+    clock: Option<u64>,
+}
+
+impl Options {
+    pub fn new() -> Self {
+        Self {
+            args: Vec::new(),
+            module: true,
+            clock: None,
+        }
+    }
+
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([format!("--{name}"), value.to_owned()]);
+        self
+    }
+
+    /// Hold the wall clock, at first at `us` µs since the epoch.
+    pub fn clock(mut self, us: u64) -> Self {
+        self.clock = Some(us);
+        self
+    }
+
+    /// A plain server, without the module.
+    pub fn without_module(mut self) -> Self {
+        self.module = false;
+        self
+    }
+
+    pub fn start(self) -> Server {
+        self.start_in(TempDir::new().expect("a temporary folder"))
+    }
+
+    /// Starts in a folder that a server may have left data in.
+    pub fn start_in(self, dir: TempDir) -> Server {
+        let mut server = self.spawn_in(dir);
+        let deadline = Instant::now() + DEADLINE;
+        let ready = loop {
+            if server.try_connect().is_ok() {
+                break true;
+            }
+            if Instant::now() > deadline || server.child.try_wait().expect("a child").is_some() {
+                break false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert!(ready, "no server came up: {}", server.log());
+        server
+    }
+
+    /// Starts without waiting for an answer.
+    pub fn spawn_in(self, dir: TempDir) -> Server {
+        let mut command = Command::new(server_binary());
+        command
+            .current_dir(dir.path())
+            .args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""])
+            .args(["--dir", ".", "--logfile", "log", "--loglevel", "notice"]);
+        if self.module {
+            command.arg("--loadmodule").arg(module());
+        }
+        command
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let clock = self.clock.map(|us| {
+            let path = dir.path().join("clock");
+            let clock = File::create(&path).expect("a clock file");
+            set_clock(&clock, us);
+            command
+                .env("LD_PRELOAD", clock_library())
+                .env("RL_TEST_CLOCK", path);
+            clock
+        });
+        // SAFETY: one system call between fork and exec, which touches no memory: the server
+        // ends with the thread that started it, even if that is killed.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .expect("a server starts; REDIS_SERVER may name another binary");
+        Server {
+            child,
+            dir,
+            clock,
+            control: Mutex::new(None),
+        }
+    }
+}
+
+fn set_clock(clock: &File, us: u64) {
+    clock
+        .write_all_at(&us.to_ne_bytes(), 0)
+        .expect("a clock that can be set");
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Options::new().start()
+    }
+
+    /// A server whose wall clock stands at `us` until [`Self::set_clock`].
+    pub fn at(us: u64) -> Self {
+        Options::new().clock(us).start()
+    }
+
+    /// Sets the wall clock, and waits until the server has looked at it.
+    pub fn set_clock(&self, us: u64) {
+        let clock = self.clock.as_ref().expect("a server with a held clock");
+        set_clock(clock, us);
+        let mut control = self.control.lock().expect("no test has failed here");
+        let control = control.get_or_insert_with(|| self.connect());
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let (seconds, micros): (u64, u64) = send(control, &["TIME"]);
+            if seconds * 1_000_000 + micros == us {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the server's clock can't be set");
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn url(&self) -> String {
+        format!(
+            "redis+unix://{}",
+            self.dir.path().join("redis.sock").display()
+        )
+    }
+
+    fn try_connect(&self) -> Result<Connection, RedisError> {
+        connect(&self.url())
+    }
+
+    pub fn connect(&self) -> Connection {
+        self.try_connect().expect("a connection")
+    }
+
+    /// A connection that speaks RESP3.
+    pub fn connect_resp3(&self) -> Connection {
+        connect(&format!("{}?protocol=resp3", self.url())).expect("a connection")
+    }
+
+    /// Waits until the server has ended by itself, and tells how.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the server did not end: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- the server's log\n{}---", self.log());
+        }
+    }
+}
+
+fn connect(url: &str) -> Result<Connection, RedisError> {
+    let mut connection = Client::open(url)?.get_connection_with_timeout(DEADLINE)?;
+    connection.set_read_timeout(Some(DEADLINE))?;
+    redis::cmd("PING").exec(&mut connection)?;
+    Ok(connection)
+}
+
+/// Sends words as one command.
+pub fn send<T: FromRedisValue>(connection: &mut impl ConnectionLike, words: &[&str]) -> T {
+    try_send(connection, words).unwrap_or_else(|error| panic!("{words:?}: {}", error_text(&error)))
+}
+
+pub fn try_send<T: FromRedisValue>(
+    connection: &mut impl ConnectionLike,
+    words: &[&str],
+) -> Result<T, RedisError> {
+    let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    send_bytes(connection, &bytes)
+}
+
+pub fn send_bytes<T: FromRedisValue>(
+    connection: &mut impl ConnectionLike,
+    words: &[&[u8]],
+) -> Result<T, RedisError> {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(*word);
+    }
+    command.query(connection)
+}
+
+/// Sends a line of words as one command and gives the five integers of its reply.
+pub fn ask(connection: &mut impl ConnectionLike, line: &str) -> [i64; 5] {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    send::<Vec<i64>>(connection, &words)
+        .try_into()
+        .expect("five integers")
+}
+
+/// Sends a line of words as one command and gives the error that it comes to.
+pub fn error(connection: &mut impl ConnectionLike, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match try_send::<Value>(connection, &words) {
+        Ok(reply) => panic!("{line}: no error but {reply:?}"),
+        Err(error) => error_text(&error),
+    }
+}
+
+/// An error reply as the server sent it.
+pub fn error_text(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// Everything that a call could change of a key: value, type, expiry.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub dump: Option<Vec<u8>>,
+    pub kind: String,
+    pub expire_at_ms: i64,
+}
+
+pub fn snapshot(connection: &mut impl ConnectionLike, key: &str) -> Snapshot {
+    Snapshot {
+        dump: send(connection, &["DUMP", key]),
+        kind: send(connection, &["TYPE", key]),
+        expire_at_ms: send(connection, &["PEXPIRETIME", key]),
+    }
+}
+
+/// A number from `INFO`.
+pub fn info(connection: &mut impl ConnectionLike, section: &str, field: &str) -> i64 {
+    let text: String = send(connection, &["INFO", section]);
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value
+        .and_then(|value| value.trim().parse().ok())
+        .unwrap_or_else(|| panic!("INFO has {field}"))
+}
