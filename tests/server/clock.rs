@@ -1,6 +1,8 @@
 //! Clocks that jitter and clocks that are set: what is stored, and that nothing is granted.
 
-use crate::support::{Server, T0, ask, info, send, snapshot};
+use crate::support::{Server, T0, ask, error, error_text, info, send, snapshot, try_send};
+
+const CLOCK: &str = "ERR server clock out of range";
 
 const SECOND: u64 = 1_000_000;
 
@@ -197,4 +199,109 @@ fn the_clock_is_that_of_the_command() {
         (stored - (time[0] * SECOND + time[1])) < 10_000,
         "{text} at {time:?}"
     );
+}
+
+#[test]
+fn a_clock_outside_sixteen_digits_is_an_error() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    for us in [
+        1_000_000,
+        999_999_999_999_999,
+        10_000_000_000_000_000,
+        15_000_000_000_000_000,
+    ] {
+        server.set_clock(us);
+        for call in [
+            "RL.FIXED k 1 1",
+            "RL.TOKEN k 1 1 1",
+            "RL.SLIDE k 1 1",
+            "RL.SLIDE k 1 1 EXACT",
+        ] {
+            assert_eq!(error(&mut connection, call), CLOCK, "{call} at {us}");
+        }
+        let argument = error(&mut connection, "RL.FIXED k 0 1");
+        assert!(
+            argument.starts_with("ERR invalid rate limit policy"),
+            "arguments come first"
+        );
+        assert_eq!(error(&mut connection, "RL.FIXED hash 1 1"), CLOCK);
+    }
+    for us in [1_000_000_000_000_000, 9_999_999_999_999_999] {
+        server.set_clock(us);
+        send::<()>(&mut connection, &["FLUSHALL"]);
+        for call in [
+            "RL.FIXED f 1 3153600000000",
+            "RL.TOKEN t 1 1 3153600000000",
+            "RL.SLIDE s 1 3153600000000",
+            "RL.SLIDE e 1 3153600000000 EXACT",
+        ] {
+            assert_eq!(ask(&mut connection, call)[..3], [1, 1, 0], "{call}");
+        }
+    }
+}
+
+#[test]
+fn every_clock_gets_an_answer() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for us in [
+        1,
+        1_000_000_000_000_000,
+        1_000_000_000_000_001,
+        9_999_999_999_999_999,
+        10_000_000_000_000_000,
+        T0,
+        4_000_000_000_000_000,
+        T0 - 1,
+        100,
+    ] {
+        server.set_clock(us);
+        for call in [
+            [
+                "RL.FIXED",
+                "f",
+                "9007199254740991",
+                "3153600000000",
+                "COST",
+                "9007199254740991",
+            ]
+            .as_slice(),
+            &[
+                "RL.TOKEN",
+                "t",
+                "9007199254740991",
+                "9007199254740991",
+                "3153600000000",
+                "COST",
+                "9007199254740991",
+            ],
+            &[
+                "RL.SLIDE",
+                "s",
+                "9007199254740991",
+                "3153600000000",
+                "COST",
+                "9007199254740991",
+            ],
+            &[
+                "RL.SLIDE",
+                "e",
+                "10000",
+                "3153600000000",
+                "EXACT",
+                "COST",
+                "10000",
+            ],
+        ] {
+            match try_send::<Vec<i64>>(&mut connection, call) {
+                Ok(reply) => assert_eq!(reply.len(), 5),
+                Err(error) => {
+                    assert_eq!(error_text(&error), CLOCK, "{call:?}");
+                }
+            }
+        }
+        assert_eq!(send::<String>(&mut connection, &["PING"]), "PONG");
+    }
 }

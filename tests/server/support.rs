@@ -2,15 +2,17 @@
 //! it, a wall clock that the test holds. Nothing is left running, and the server's log is shown
 //! when a test fails.
 //!
-//! `REDIS_SERVER` names the binary, `redis-server` unless set.
+//! `REDIS_SERVER` names the binary, `redis-server` unless set. `REDIS_URL` names a server that is
+//! running already, for the tests in `any`, which then take turns on it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,17 +70,27 @@ fn clock_library() -> &'static Path {
 
 /// A running server.
 pub struct Server {
+    url: String,
+    process: Option<Process>,
+    control: Mutex<Option<Connection>>,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+/// A server of the test's own.
+struct Process {
     child: Child,
     dir: TempDir,
+    port: u16,
     clock: Option<File>,
-    control: Mutex<Option<Connection>>,
 }
 
 /// How a server is to be started.
+#[derive(Clone)]
 pub struct Options {
     args: Vec<String>,
     module: bool,
     clock: Option<u64>,
+    port: u16,
 }
 
 impl Options {
@@ -87,6 +99,7 @@ impl Options {
             args: Vec::new(),
             module: true,
             clock: None,
+            port: 0,
         }
     }
 
@@ -107,6 +120,12 @@ impl Options {
         self
     }
 
+    /// Listen on a free port of 127.0.0.1 too.
+    pub fn tcp(mut self) -> Self {
+        self.port = free_port();
+        self
+    }
+
     pub fn start(self) -> Server {
         self.start_in(TempDir::new().expect("a temporary folder"))
     }
@@ -119,7 +138,7 @@ impl Options {
             if server.try_connect().is_ok() {
                 break true;
             }
-            if Instant::now() > deadline || server.child.try_wait().expect("a child").is_some() {
+            if Instant::now() > deadline || server.has_ended() {
                 break false;
             }
             thread::sleep(Duration::from_millis(5));
@@ -133,7 +152,14 @@ impl Options {
         let mut command = Command::new(server_binary());
         command
             .current_dir(dir.path())
-            .args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""])
+            .args([
+                "--port",
+                &self.port.to_string(),
+                "--unixsocket",
+                "redis.sock",
+                "--save",
+                "",
+            ])
             .args(["--dir", ".", "--logfile", "log", "--loglevel", "notice"]);
         if self.module {
             command.arg("--loadmodule").arg(module());
@@ -163,11 +189,18 @@ impl Options {
         let child = command
             .spawn()
             .expect("a server starts; REDIS_SERVER may name another binary");
-        Server {
+        let url = format!("redis+unix://{}", dir.path().join("redis.sock").display());
+        let process = Process {
             child,
             dir,
+            port: self.port,
             clock,
+        };
+        Server {
+            url,
+            process: Some(process),
             control: Mutex::new(None),
+            _turn: None,
         }
     }
 }
@@ -178,9 +211,28 @@ fn set_clock(clock: &File, us: u64) {
         .expect("a clock that can be set");
 }
 
+/// A port of 127.0.0.1 that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
 impl Server {
+    /// A server as the machine's clock has it: `REDIS_URL`, emptied, or one of the test's own.
     pub fn start() -> Self {
-        Options::new().start()
+        static TURN: Mutex<()> = Mutex::new(());
+        let Ok(url) = std::env::var("REDIS_URL") else {
+            return Options::new().start();
+        };
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = Self {
+            url,
+            process: None,
+            control: Mutex::new(None),
+            _turn: Some(turn),
+        };
+        send::<()>(&mut server.connect(), &["FLUSHALL"]);
+        server
     }
 
     /// A server whose wall clock stands at `us` until [`Self::set_clock`].
@@ -188,9 +240,21 @@ impl Server {
         Options::new().clock(us).start()
     }
 
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("a server of the test's own")
+    }
+
+    fn process_mut(&mut self) -> &mut Process {
+        self.process.as_mut().expect("a server of the test's own")
+    }
+
     /// Sets the wall clock, and waits until the server has looked at it.
     pub fn set_clock(&self, us: u64) {
-        let clock = self.clock.as_ref().expect("a server with a held clock");
+        let clock = self
+            .process()
+            .clock
+            .as_ref()
+            .expect("a server with a held clock");
         set_clock(clock, us);
         let mut control = self.control.lock().expect("no test has failed here");
         let control = control.get_or_insert_with(|| self.connect());
@@ -204,19 +268,26 @@ impl Server {
         }
     }
 
+    /// The folder that the server runs in.
+    pub fn dir(&self) -> &Path {
+        self.process().dir.path()
+    }
+
+    /// The port of a server that listens on one.
+    pub fn port(&self) -> u16 {
+        self.process().port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process().child.id()
+    }
+
     pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.dir().join("log")).unwrap_or_default()
     }
 
-    pub fn url(&self) -> String {
-        format!(
-            "redis+unix://{}",
-            self.dir.path().join("redis.sock").display()
-        )
-    }
-
-    fn try_connect(&self) -> Result<Connection, RedisError> {
-        connect(&self.url())
+    pub fn try_connect(&self) -> Result<Connection, RedisError> {
+        connect(&self.url)
     }
 
     pub fn connect(&self) -> Connection {
@@ -225,14 +296,22 @@ impl Server {
 
     /// A connection that speaks RESP3.
     pub fn connect_resp3(&self) -> Connection {
-        connect(&format!("{}?protocol=resp3", self.url())).expect("a connection")
+        connect(&format!("{}?protocol=resp3", self.url)).expect("a connection")
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.process_mut()
+            .child
+            .try_wait()
+            .expect("a child")
+            .is_some()
     }
 
     /// Waits until the server has ended by itself, and tells how.
-    pub fn wait(&mut self) -> std::process::ExitStatus {
+    pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
+            if let Some(status) = self.process_mut().child.try_wait().expect("a child") {
                 return status;
             }
             assert!(
@@ -243,15 +322,42 @@ impl Server {
             thread::sleep(Duration::from_millis(5));
         }
     }
+
+    /// Shuts the server down (`SAVE` or `NOSAVE`) and gives the folder with its data.
+    pub fn stop(mut self, how: &str) -> TempDir {
+        // The connection ends without a reply.
+        let _ = try_send::<()>(&mut self.connect(), &["SHUTDOWN", how]);
+        assert!(self.wait().success(), "{}", self.log());
+        self.process.take().expect("a server of the test's own").dir
+    }
+
+    /// Ends the server as a crash would and gives the folder with its data.
+    pub fn kill(mut self) -> TempDir {
+        let mut process = self.process.take().expect("a server of the test's own");
+        process.child.kill().expect("a running server");
+        process.child.wait().expect("a child");
+        process.dir
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("--- the server's log\n{}---", self.log());
+        if let Some(process) = &mut self.process {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+            if thread::panicking() {
+                eprintln!("--- the server's log\n{}---", self.log());
+            }
         }
+    }
+}
+
+/// Asks until the answer is yes.
+pub fn wait_until(what: &str, mut yes: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !yes() {
+        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every error, by its full text and in its order, and what it leaves as it was.
 
-use crate::support::{Options, Server, T0, error, info, send, snapshot};
+use crate::support::{Server, error, info, send, snapshot};
 
 const LIMIT: &str =
     "ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991";
@@ -19,7 +19,6 @@ const COST: &str =
 const FILL: &str =
     "ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000";
 const SYNTAX: &str = "ERR syntax error";
-const CLOCK: &str = "ERR server clock out of range";
 
 #[test]
 fn arguments_are_checked_from_left_to_right() {
@@ -81,47 +80,6 @@ fn arguments_are_checked_from_left_to_right() {
 }
 
 #[test]
-fn a_clock_outside_sixteen_digits_is_an_error() {
-    let server = Server::at(T0);
-    let mut connection = server.connect();
-    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
-    for us in [
-        1_000_000,
-        999_999_999_999_999,
-        10_000_000_000_000_000,
-        15_000_000_000_000_000,
-    ] {
-        server.set_clock(us);
-        for call in [
-            "RL.FIXED k 1 1",
-            "RL.TOKEN k 1 1 1",
-            "RL.SLIDE k 1 1",
-            "RL.SLIDE k 1 1 EXACT",
-        ] {
-            assert_eq!(error(&mut connection, call), CLOCK, "{call} at {us}");
-        }
-        assert_eq!(error(&mut connection, "RL.FIXED k 0 1"), LIMIT);
-        assert_eq!(error(&mut connection, "RL.FIXED hash 1 1"), CLOCK);
-    }
-    for us in [1_000_000_000_000_000, 9_999_999_999_999_999] {
-        server.set_clock(us);
-        send::<()>(&mut connection, &["FLUSHALL"]);
-        for call in [
-            "RL.FIXED f 1 3153600000000",
-            "RL.TOKEN t 1 1 3153600000000",
-            "RL.SLIDE s 1 3153600000000",
-            "RL.SLIDE e 1 3153600000000 EXACT",
-        ] {
-            assert_eq!(
-                crate::support::ask(&mut connection, call)[..3],
-                [1, 1, 0],
-                "{call}"
-            );
-        }
-    }
-}
-
-#[test]
 fn an_error_leaves_everything_as_it_was() {
     let server = Server::start();
     let mut connection = server.connect();
@@ -172,7 +130,7 @@ fn an_error_leaves_everything_as_it_was() {
 
 #[test]
 fn a_read_only_user_is_told_by_the_server() {
-    let server = Options::new().start();
+    let server = Server::start();
     let mut connection = server.connect();
     send::<()>(
         &mut connection,
@@ -180,4 +138,5 @@ fn a_read_only_user_is_told_by_the_server() {
     );
     send::<()>(&mut connection, &["AUTH", "reader", "any"]);
     assert!(error(&mut connection, "RL.FIXED k 1 1").starts_with("NOPERM "));
+    send::<()>(&mut server.connect(), &["ACL", "DELUSER", "reader"]);
 }
