@@ -113,7 +113,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    const TAG: &'static [u8] = b"T1";
+    const TAG: &'static [u8] = b"T1:";
 
     /// Reads a bucket.
     ///
@@ -123,12 +123,12 @@ impl Bucket {
     /// a token was taken.
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let bucket = || {
-            let [level, period_us, time_us] = fields(text, Self::TAG)?;
-            let period = Span::from_us(decimal::parse(period_us)?)?;
-            let level = decimal::parse_wide(level)?;
+            let mut rest = text.strip_prefix(Self::TAG)?;
+            let level = decimal::parse_wide(field(&mut rest)?)?;
+            let period = Span::from_us(decimal::parse(field(&mut rest)?)?)?;
+            let time = Timestamp::from_us(decimal::parse(rest)?)?;
             // 2^53 × 2^52 at most.
             let full = u128::from(MAX_UNITS).checked_mul(u128::from(period.as_us()))?;
-            let time = Timestamp::from_us(decimal::parse(time_us)?)?;
             (level < full).then_some(Self {
                 level,
                 period,
@@ -142,7 +142,7 @@ impl Bucket {
     #[must_use]
     pub fn encode(self) -> Text {
         let mut text = tagged(Self::TAG);
-        push_field(&mut text, self.level);
+        push(&mut text, self.level);
         push_field(&mut text, self.period.as_us());
         push_field(&mut text, self.time.as_us());
         text
@@ -164,7 +164,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    const TAG: &'static [u8] = b"S1";
+    const TAG: &'static [u8] = b"S1:";
 
     /// Reads the counters.
     ///
@@ -174,11 +174,11 @@ impl Windows {
     /// unit was taken.
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let windows = || {
-            let [window_ms, start_ms, previous, current] = fields(text, Self::TAG)?;
-            let window = Span::from_ms(decimal::parse(window_ms)?)?;
-            let start_ms = decimal::parse(start_ms)?;
-            let previous = decimal::parse(previous)?;
-            let current = decimal::parse(current)?;
+            let mut rest = text.strip_prefix(Self::TAG)?;
+            let window = Span::from_ms(decimal::parse(field(&mut rest)?)?)?;
+            let start_ms = decimal::parse(field(&mut rest)?)?;
+            let previous = decimal::parse(field(&mut rest)?)?;
+            let current = decimal::parse(rest)?;
             let on_grid = start_ms % window.nonzero_ms() == 0;
             let in_range = start_ms <= Timestamp::MAX.as_ms()
                 && start_ms.saturating_add(window.as_ms()) > Timestamp::MIN.as_ms();
@@ -197,7 +197,7 @@ impl Windows {
     #[must_use]
     pub fn encode(self) -> Text {
         let mut text = tagged(Self::TAG);
-        push_field(&mut text, self.window.as_ms());
+        push(&mut text, self.window.as_ms());
         push_field(&mut text, self.start_ms);
         push_field(&mut text, self.previous);
         push_field(&mut text, self.current);
@@ -224,15 +224,12 @@ pub fn encode_entry(time: Timestamp) -> Text {
     text
 }
 
-/// Splits `tag:a:b:…` into exactly `N` fields.
-fn fields<'a, const N: usize>(text: &'a [u8], tag: &[u8]) -> Option<[&'a [u8]; N]> {
-    let rest = text.strip_prefix(tag)?.strip_prefix(b":")?;
-    let mut parts = rest.split(|byte| *byte == b':');
-    let mut fields = [b"".as_slice(); N];
-    for field in &mut fields {
-        *field = parts.next()?;
-    }
-    parts.next().is_none().then_some(fields)
+/// Takes the next field, and the `:` that ends it, off a text.
+fn field<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let end = text.iter().position(|byte| *byte == b':')?;
+    let (field, rest) = text.split_at_checked(end)?;
+    *text = rest.get(1..)?;
+    Some(field)
 }
 
 fn tagged(tag: &[u8]) -> Text {
