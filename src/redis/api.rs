@@ -30,6 +30,8 @@ mod numbers {
     pub(in super::super) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
     pub(in super::super) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
     pub(in super::super) const LIST: c_int = raw::REDISMODULE_KEYTYPE_LIST as c_int;
+    pub(in super::super) const NO_IMPLICIT_SIGNAL_MODIFIED: c_int =
+        raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
     pub(in super::super) const OUT_OF_MEMORY: c_int = raw::REDISMODULE_CTX_FLAGS_OOM as c_int;
 }
 pub(super) use numbers::*;
@@ -87,6 +89,8 @@ api! {
     list_get = RedisModule_ListGet: fn(*mut RedisModuleKey, c_long) -> *mut RedisModuleString;
     list_push = RedisModule_ListPush: fn(*mut RedisModuleKey, c_int, *mut RedisModuleString) -> c_int;
     list_pop = RedisModule_ListPop: fn(*mut RedisModuleKey, c_int) -> *mut RedisModuleString;
+    signal_modified_key = RedisModule_SignalModifiedKey: fn(*mut RedisModuleCtx, *mut RedisModuleString) -> c_int;
+    set_module_options = RedisModule_SetModuleOptions: fn(*mut RedisModuleCtx, c_int);
     get_context_flags = RedisModule_GetContextFlags: fn(*mut RedisModuleCtx) -> c_int;
     replicate = RedisModule_Replicate: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> c_int;
     call = RedisModule_Call: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> *mut RedisModuleCallReply;

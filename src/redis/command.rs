@@ -1,7 +1,8 @@
 //! What every command does, in this order: parse all, read the clock, look up the key, check its
 //! state, decide, write, replicate, reply.
 //!
-//! A refusal ends before the write: the key is not even opened for one.
+//! A refusal ends before the write. The key is opened once, so that it can be written to if the call
+//! is admitted; the server takes it as modified only when told so, with the write.
 
 use super::server::{Args, End, Key, Kind, Name, Server};
 use crate::clock::Timestamp;
@@ -13,6 +14,7 @@ use crate::policy::{ExactPolicy, Units};
 use crate::request::{self, Request, SlideForm};
 use crate::state::{self, Stored, Write};
 use crate::{fixed, slide, token};
+use core::slice;
 
 /// `RL.FIXED key limit window_ms [COST n]`
 pub(super) fn rl_fixed(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
@@ -55,24 +57,26 @@ fn judge_text<P>(
     });
     let Outcome { decision, write } = decide(&request.policy, stored, now, request.cost)?;
     if let Some(write) = write {
-        let place = found.close();
-        store_text(server, name, place, &write)?;
+        store_text(server, name, found, &write)?;
     }
     Ok(decision)
 }
 
-fn store_text(
-    server: Server<'_>,
-    name: Name<'_>,
-    place: Place,
+fn store_text<'call>(
+    server: Server<'call>,
+    name: Name<'call>,
+    mut found: Found<'call>,
     write: &Write,
 ) -> Result<(), Error> {
     let expire_at_ms = write.expire_at_ms.map(signed).transpose()?;
-    let mut key = place.open(server, name)?;
-    key.set_text(&write.text)?;
-    if let Some(at) = expire_at_ms {
-        key.set_expire_at_ms(at)?;
+    if !found.is_live() {
+        found.make_room(server, name)?;
     }
+    found.key.set_text(&write.text)?;
+    if let Some(at) = expire_at_ms {
+        found.key.set_expire_at_ms(at)?;
+    }
+    server.modified(name);
     match write.added {
         Some(added) => server.replicate_increment(name, signed(added.get())?),
         None => server.replicate_set(name, &write.text, expire_at_ms),
@@ -97,46 +101,48 @@ fn judge_log(
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
     if let Some(change) = change {
         drop(log);
-        let expire_at_ms = change.expire_at_ms.or(found.expire_at_ms());
-        if change.lengthens() && len > 0 && server.out_of_memory(name) {
-            return Err(Error::OutOfMemory);
-        }
-        let place = found.close();
-        store_log(server, name, place, len, &change, expire_at_ms)?;
+        store_log(server, name, found, len, &change)?;
     }
     Ok(decision)
 }
 
-fn store_log(
-    server: Server<'_>,
-    name: Name<'_>,
-    place: Place,
+fn store_log<'call>(
+    server: Server<'call>,
+    name: Name<'call>,
+    mut found: Found<'call>,
     len: u64,
     change: &Change,
-    expire_at_ms: Option<u64>,
 ) -> Result<(), Error> {
     let entry = server
         .string(&state::encode_entry(change.time))
         .ok_or(Error::Internal)?;
     let entry = entry.name();
-    let expire_at_ms = signed(expire_at_ms.ok_or(Error::Internal)?)?;
-    let mut key = place.open(server, name)?;
-    if place == Place::Taken {
-        server.replicate_key(c"DEL", name);
+    let kept = found.expire_at_ms.filter(|_| found.is_live());
+    let expire_at_ms = signed(change.expire_at_ms.or(kept).ok_or(Error::Internal)?)?;
+    if !found.is_live() {
+        if found.make_room(server, name)? {
+            server.replicate_key(c"DEL", name);
+        }
+    } else if change.lengthens() && server.out_of_memory(name) {
+        return Err(Error::OutOfMemory);
     }
+    let key = &mut found.key;
     // A list that loses all its entries is gone, and its expiry with it.
     let emptied = change.trimmed.saturating_add(change.retimed) >= len;
     if emptied && len > 0 {
+        // A handle that has read entries holds an iterator, and the server aborts when such a
+        // handle is left without a list.
+        *key = server.open(name)?;
         key.delete()?;
         server.replicate_key(c"DEL", name);
     } else {
-        trim(server, name, &mut key, End::Oldest, change.trimmed)?;
-        trim(server, name, &mut key, End::Newest, change.retimed)?;
+        trim(server, name, key, End::Oldest, change.trimmed)?;
+        trim(server, name, key, End::Newest, change.retimed)?;
     }
     push(
         server,
         name,
-        &mut key,
+        key,
         entry,
         change.retimed.saturating_add(change.appended),
     )?;
@@ -144,6 +150,7 @@ fn store_log(
         key.set_expire_at_ms(expire_at_ms)?;
         server.replicate_number(c"PEXPIREAT", name, expire_at_ms);
     }
+    server.modified(name);
     Ok(())
 }
 
@@ -178,6 +185,11 @@ fn push(
 ) -> Result<(), Error> {
     /// So many entries go into one command on the replication stream.
     const BATCH: usize = 128;
+    if count == 1 {
+        key.push(entry)?;
+        server.replicate_strings(c"RPUSH", name, slice::from_ref(&entry));
+        return Ok(());
+    }
     let batch = [entry; BATCH];
     let mut left = usize::try_from(count).map_err(|_| Error::Internal)?;
     while left > 0 {
@@ -191,36 +203,21 @@ fn push(
     Ok(())
 }
 
-/// What a key that is to be written held so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Nothing.
-    Free,
-    /// Something whose TTL has passed, and which the server has yet to delete.
-    Taken,
-    /// State of this command.
-    Live,
-}
-
-impl Place {
-    /// Opens the key for writing, if there is memory for it.
-    fn open<'call>(self, server: Server<'call>, name: Name<'call>) -> Result<Key<'call>, Error> {
-        if self != Self::Live && server.out_of_memory(name) {
-            return Err(Error::OutOfMemory);
-        }
-        let mut key = server.write(name)?;
-        if self == Self::Taken {
-            key.delete()?;
-        }
-        Ok(key)
-    }
-}
-
 /// A key as it was found.
 struct Found<'call> {
-    key: Option<Key<'call>>,
+    key: Key<'call>,
     expire_at_ms: Option<u64>,
-    past: bool,
+    holds: Holds,
+}
+
+/// What a key holds, as far as a call is concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    /// Something whose TTL has passed, and which the server has yet to delete.
+    Past,
+    /// State, of the type that the command keeps it in.
+    State,
 }
 
 impl<'call> Found<'call> {
@@ -234,44 +231,50 @@ impl<'call> Found<'call> {
         kind: Kind,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        let Some(key) = server.read(name).filter(|key| key.kind() != Kind::Nothing) else {
+        let key = server.open(name)?;
+        let found = key.kind();
+        if found == Kind::Nothing {
             return Ok(Self {
-                key: None,
+                key,
                 expire_at_ms: None,
-                past: false,
+                holds: Holds::Nothing,
             });
-        };
-        let expire_at_ms = key.expire_at_ms();
-        let past = expire_at_ms.is_some_and(|at| at < now.as_ms());
-        if !past && key.kind() != kind {
-            return Err(Error::WrongType);
         }
+        let expire_at_ms = key.expire_at_ms();
+        let holds = if expire_at_ms.is_some_and(|at| at < now.as_ms()) {
+            Holds::Past
+        } else if found == kind {
+            Holds::State
+        } else {
+            return Err(Error::WrongType);
+        };
         Ok(Self {
-            key: Some(key),
+            key,
             expire_at_ms,
-            past,
+            holds,
         })
+    }
+
+    fn is_live(&self) -> bool {
+        self.holds == Holds::State
     }
 
     /// The key and its expiry, unless it counts as absent.
     fn live(&self) -> Option<(&Key<'call>, Option<u64>)> {
-        self.key
-            .as_ref()
-            .filter(|_| !self.past)
-            .map(|key| (key, self.expire_at_ms))
+        self.is_live().then_some((&self.key, self.expire_at_ms))
     }
 
-    fn expire_at_ms(&self) -> Option<u64> {
-        self.expire_at_ms.filter(|_| !self.past)
-    }
-
-    /// Closes the key, which can then be opened for writing.
-    fn close(self) -> Place {
-        match self {
-            Self { key: None, .. } => Place::Free,
-            Self { past: true, .. } => Place::Taken,
-            Self { .. } => Place::Live,
+    /// Makes room for a new key, if there is memory for it, and tells whether something that
+    /// counted as absent had to be deleted.
+    fn make_room(&mut self, server: Server<'call>, name: Name<'call>) -> Result<bool, Error> {
+        if server.out_of_memory(name) {
+            return Err(Error::OutOfMemory);
         }
+        let past = self.holds == Holds::Past;
+        if past {
+            self.key.delete()?;
+        }
+        Ok(past)
     }
 }
 
@@ -310,7 +313,7 @@ impl exact::Log for Log<'_, '_> {
             .last
             .is_some_and(|last| last.abs_diff(index) > Self::NEAR)
         {
-            self.far = self.server.read(self.name);
+            self.far = self.server.open(self.name).ok();
         }
         self.last = Some(index);
         let key = self.far.as_ref().unwrap_or(self.key);

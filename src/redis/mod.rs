@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
-use self::server::{Args, Server};
+use self::server::{Args, Server, Words};
 use crate::decision::Decision;
 use crate::error::Error;
 
@@ -81,7 +81,14 @@ const VERSION: c_int = 100;
 
 const TOO_OLD: &CStr = c"it needs Redis 7.0 or Valkey 8.0 or later, this server lacks";
 
-static API: OnceLock<Api> = OnceLock::new();
+/// What is made when the module is loaded and used by every call. It is never released: the
+/// library may stay in memory when the module is unloaded, and be used again when it is loaded.
+struct Loaded {
+    api: Api,
+    words: Words,
+}
+
+static LOADED: OnceLock<Loaded> = OnceLock::new();
 
 /// Called by the server when it loads the module.
 ///
@@ -104,9 +111,13 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 return Err(refuse(ctx, c"there already is a module named", MODULE));
             }
             let api = match Api::resolve() {
-                Ok(api) => API.get_or_init(|| api),
+                Ok(api) => api,
                 Err(missing) => return Err(refuse(ctx, TOO_OLD, missing)),
             };
+            let words = Words::new(&api).ok_or(Error::Internal)?;
+            let Loaded { api, .. } = LOADED.get_or_init(|| Loaded { api, words });
+            // Keys are opened to write to them if the call is admitted; a refusal is no change.
+            (api.set_module_options)(ctx, api::NO_IMPLICIT_SIGNAL_MODIFIED);
             register::<Fixed>(ctx, api)?;
             register::<Token>(ctx, api)?;
             register::<Slide>(ctx, api)
@@ -124,11 +135,11 @@ unsafe extern "C" fn callback<E: Entry>(
     argv: *mut *mut RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    let Some(api) = API.get() else {
+    let Some(Loaded { api, words }) = LOADED.get() else {
         return api::ERR;
     };
     // SAFETY: the context comes from the server, for this call.
-    let server = unsafe { Server::new(ctx, api) };
+    let server = unsafe { Server::new(ctx, api, words) };
     // SAFETY: as above.
     let args = unsafe { Args::new(server, argv, argc) };
     server.reply(guard(|| {

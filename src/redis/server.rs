@@ -5,7 +5,7 @@
 
 use core::ffi::{CStr, c_int};
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::slice;
 
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleKey, RedisModuleString};
@@ -20,6 +20,37 @@ use crate::error::Error;
 pub(super) struct Server<'call> {
     ctx: *mut RedisModuleCtx,
     api: &'call Api,
+    words: &'call Words,
+}
+
+/// Strings of the server's that go into many commands on the replication stream: made once, at
+/// load.
+pub(super) struct Words {
+    keep_ttl: NonNull<RedisModuleString>,
+    pxat: NonNull<RedisModuleString>,
+}
+
+// SAFETY: the strings are made when the module is loaded and used by commands, all on the server's main thread.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// # Safety
+    ///
+    /// The module is being loaded.
+    pub(super) unsafe fn new(api: &Api) -> Option<Self> {
+        let word = |text: &[u8]| {
+            // SAFETY: without a context the string is ours; the server copies the bytes.
+            NonNull::new(unsafe {
+                (api.create_string)(ptr::null_mut(), text.as_ptr().cast(), text.len())
+            })
+        };
+        Some(Self {
+            keep_ttl: word(b"KEEPTTL")?,
+            pxat: word(b"PXAT")?,
+        })
+    }
 }
 
 /// A string that the server owns for the whole of a call: an argument, or one of our own.
@@ -71,8 +102,12 @@ impl<'call> Server<'call> {
     /// # Safety
     ///
     /// `ctx` is the context that the server passed to a running command callback.
-    pub(super) unsafe fn new(ctx: *mut RedisModuleCtx, api: &'call Api) -> Self {
-        Self { ctx, api }
+    pub(super) unsafe fn new(
+        ctx: *mut RedisModuleCtx,
+        api: &'call Api,
+        words: &'call Words,
+    ) -> Self {
+        Self { ctx, api, words }
     }
 
     /// The instant of this command: the server's own, or on Redis 7.0, which does not tell it,
@@ -128,21 +163,20 @@ impl<'call> Server<'call> {
         }
     }
 
-    /// Opens a key without side effect, if it exists.
-    pub(super) fn read(self, name: Name<'call>) -> Option<Key<'call>> {
-        self.open(name, api::READ)
-    }
-
-    /// Opens a key, existing or not, to change it. The server takes it as modified.
-    pub(super) fn write(self, name: Name<'call>) -> Result<Key<'call>, Error> {
-        self.open(name, api::READ | api::WRITE)
+    /// Opens a key, existing or not. That alone is no change; see [`Self::modified`].
+    pub(super) fn open(self, name: Name<'call>) -> Result<Key<'call>, Error> {
+        let mode = api::READ | api::WRITE;
+        // SAFETY: the context is that of the running command, and the name is live.
+        let key = unsafe { (self.api.open_key)(self.ctx, name.0.as_ptr(), mode) };
+        NonNull::new(key)
+            .map(|key| Key { server: self, key })
             .ok_or(Error::Internal)
     }
 
-    fn open(self, name: Name<'call>, mode: c_int) -> Option<Key<'call>> {
+    /// Tells the server that a key was changed: for those who watch or cache it.
+    pub(super) fn modified(self, name: Name<'_>) {
         // SAFETY: the context is that of the running command, and the name is live.
-        let key = unsafe { (self.api.open_key)(self.ctx, name.0.as_ptr(), mode) };
-        NonNull::new(key).map(|key| Key { server: self, key })
+        unsafe { (self.api.signal_modified_key)(self.ctx, name.0.as_ptr()) };
     }
 
     /// Tells replicas and the AOF that `key` has a new value and, if given, a new expiry.
@@ -155,21 +189,21 @@ impl<'call> Server<'call> {
                 Some(at) => (self.api.replicate)(
                     self.ctx,
                     c"SET".as_ptr(),
-                    c"sbcl".as_ptr(),
+                    c"sbsl".as_ptr(),
                     key,
                     text,
                     value.len(),
-                    c"PXAT".as_ptr(),
+                    self.words.pxat.as_ptr(),
                     at,
                 ),
                 None => (self.api.replicate)(
                     self.ctx,
                     c"SET".as_ptr(),
-                    c"sbc".as_ptr(),
+                    c"sbs".as_ptr(),
                     key,
                     text,
                     value.len(),
-                    c"KEEPTTL".as_ptr(),
+                    self.words.keep_ttl.as_ptr(),
                 ),
             };
         }
@@ -342,25 +376,28 @@ impl Key<'_> {
 
     /// Writes a string value in place; the expiry stays as it is.
     pub(super) fn set_text(&mut self, text: &[u8]) -> Result<(), Error> {
-        let mut len = 0;
-        // SAFETY: the key is open for writing, and as many bytes are written as the server
-        // says that the value has.
-        unsafe {
-            done((self.server.api.string_truncate)(
-                self.key.as_ptr(),
-                text.len(),
-            ))?;
-            let value = (self.server.api.string_dma)(self.key.as_ptr(), &raw mut len, api::WRITE);
-            let value = NonNull::new(value).ok_or(Error::Internal)?;
-            if len != text.len() {
-                return Err(Error::Internal);
-            }
-            value
-                .as_ptr()
-                .cast::<u8>()
-                .copy_from_nonoverlapping(text.as_ptr(), len);
+        let mut value = self.text_to_write();
+        if value.1 != text.len() {
+            // SAFETY: the key is open for writing.
+            done(unsafe { (self.server.api.string_truncate)(self.key.as_ptr(), text.len()) })?;
+            value = self.text_to_write();
         }
+        let (bytes, len) = value;
+        if bytes.is_null() || len != text.len() {
+            return Err(Error::Internal);
+        }
+        // SAFETY: the value has as many bytes as the server says, and nobody else looks at them.
+        unsafe { bytes.copy_from_nonoverlapping(text.as_ptr(), len) };
         Ok(())
+    }
+
+    /// The bytes of a string value, to be overwritten. There are none where there is no value.
+    fn text_to_write(&mut self) -> (*mut u8, usize) {
+        let mut len = 0;
+        // SAFETY: the key is open for writing.
+        let bytes =
+            unsafe { (self.server.api.string_dma)(self.key.as_ptr(), &raw mut len, api::WRITE) };
+        (bytes.cast(), len)
     }
 
     /// The number of entries of a list.
@@ -441,7 +478,7 @@ fn wall_clock_us() -> Option<u64> {
         tv_usec: 0,
     };
     // SAFETY: the function fills the struct it is given; the time zone is of no use to it.
-    unsafe { libc::gettimeofday(&raw mut now, core::ptr::null_mut()) };
+    unsafe { libc::gettimeofday(&raw mut now, ptr::null_mut()) };
     let seconds = u64::try_from(now.tv_sec).ok()?;
     seconds
         .checked_mul(1_000_000)?
