@@ -1,10 +1,13 @@
 # redis-rl: `make` lists what there is to make.
 
 PORT ?= 6379
+IMAGE ?= redis-rl
+# What `make test-image` builds on, the first one being the Dockerfile's default.
+BASES ?= redis:8 redis:7 valkey/valkey:8
 MODULE := target/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers clean
+.PHONY: help build run test lint test-unit test-server test-servers image test-image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +30,11 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 	exec $$server --port $(PORT) --loadmodule $(CURDIR)/$(MODULE) --save '' --appendonly no
 
 test: lint test-unit test-server ## everything that shows that it works
+	@if docker info >/dev/null 2>&1; then \
+	    $(MAKE) --no-print-directory test-image; \
+	else \
+	    echo "No Docker engine answers here, so the image was not tested (make test-image)."; \
+	fi
 
 lint: ## formatting, lints and documentation, with warnings as errors
 	@tests/setup build
@@ -47,6 +55,16 @@ test-servers: build ## the same on every supported server, fetched into .cache/s
 	@tests/setup fetch
 	tests/servers/fetch
 	@tests/servers/each
+
+image: ## a container image of Redis with the module, IMAGE (redis-rl)
+	docker build -t $(IMAGE) .
+
+test-image: ## builds the image on each of BASES and tests it in containers
+	@for base in $(BASES); do \
+	    tag=$(IMAGE):$$(echo $$base | tr '/:' '--') && \
+	    docker build -t $$tag --build-arg REDIS_IMAGE=$$base . && \
+	    tests/image $$tag || exit 1; \
+	done
 
 clean: ## removes what was built and fetched
 	cargo clean
