@@ -64,13 +64,13 @@ pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Tok
 pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<SlideForm>, Error> {
     let limit = match units(args.next(), Error::Limit) {
         // The range that the error names is the range of the form that was asked for.
-        Err(Error::Limit)
-            if args
-                .by_ref()
-                .skip(1)
-                .any(|arg| arg.eq_ignore_ascii_case(EXACT)) =>
-        {
-            return Err(Error::ExactLimit);
+        Err(Error::Limit) => {
+            let exact = keywords(args.skip(1), Exact::Known).is_ok_and(|keywords| keywords.exact);
+            return Err(if exact {
+                Error::ExactLimit
+            } else {
+                Error::Limit
+            });
         }
         parsed => parsed?,
     };
@@ -261,6 +261,7 @@ mod tests {
             ("0 5 COST 1 exact", Error::ExactLimit),
             ("0 5", Error::Limit),
             ("0 exact", Error::Limit),
+            ("0 5 COST exact", Error::Limit),
         ] {
             assert_eq!(slide(words(line)).unwrap_err(), error, "{line}");
         }

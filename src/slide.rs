@@ -124,17 +124,13 @@ impl Counters {
             .saturating_add(self.windows.window.as_ms().saturating_mul(lasts))
     }
 
-    /// The key lives until the end of the window after the current one.
+    /// The key lives until the end of the window after the current one, which is when it is of no
+    /// use any more: its expiry is set once a window.
     fn lifetime(&self) -> Lifetime {
-        let most_ms = self
-            .now
-            .as_ms()
-            .saturating_add(self.windows.window.as_ms().saturating_mul(2))
-            .saturating_add(1_000);
         let end_ms = self.reset_at_ms();
         Lifetime {
             least_ms: end_ms,
-            most_ms,
+            most_ms: end_ms,
             fresh_ms: end_ms,
         }
     }

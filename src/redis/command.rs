@@ -224,7 +224,7 @@ impl<'call> Found<'call> {
     /// Looks a key up and checks its type.
     ///
     /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
-    /// shows it: Redis 7.0 may look at an older clock than the one that is judged by.
+    /// shows it, as it may for as long as a script runs.
     fn look_up(
         server: Server<'call>,
         name: Name<'call>,

@@ -31,6 +31,8 @@ use crate::error::Error;
 /// One command: everything the server is told about it.
 struct Command {
     name: &'static CStr,
+    /// The ACL categories it belongs to, on servers that let a module say so (7.2 and later).
+    categories: &'static CStr,
     /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
     flags: &'static CStr,
     /// The least number of arguments, the command's name included.
@@ -47,6 +49,7 @@ struct Fixed;
 impl Entry for Fixed {
     const COMMAND: Command = Command {
         name: c"rl.fixed",
+        categories: c"write fast",
         flags: c"write fast",
         min_args: 4,
         run: command::rl_fixed,
@@ -57,6 +60,7 @@ struct Token;
 impl Entry for Token {
     const COMMAND: Command = Command {
         name: c"rl.token",
+        categories: c"write fast",
         flags: c"write fast",
         min_args: 5,
         run: command::rl_token,
@@ -68,6 +72,7 @@ struct Slide;
 impl Entry for Slide {
     const COMMAND: Command = Command {
         name: c"rl.slide",
+        categories: c"write slow",
         flags: c"write",
         min_args: 4,
         run: command::rl_slide,
@@ -87,6 +92,19 @@ struct Loaded {
     api: Api,
     words: Words,
 }
+
+/// Every command that goes to replicas and the AOF. The server drops one that `rename-command` has
+/// taken away, without a word, and replicas would then differ.
+const REPLICATED: [&CStr; 8] = [
+    c"SET",
+    c"INCR",
+    c"INCRBY",
+    c"RPUSH",
+    c"LPOP",
+    c"RPOP",
+    c"DEL",
+    c"PEXPIREAT",
+];
 
 static LOADED: OnceLock<Loaded> = OnceLock::new();
 
@@ -116,6 +134,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             };
             let words = Words::new(&api).ok_or(Error::Internal)?;
             let Loaded { api, .. } = LOADED.get_or_init(|| Loaded { api, words });
+            for command in REPLICATED {
+                if !exists(ctx, api, command) {
+                    return Err(refuse(
+                        ctx,
+                        c"replicas and the AOF need this command's name:",
+                        command,
+                    ));
+                }
+            }
             // Keys are opened to write to them if the call is admitted; a refusal is no change.
             (api.set_module_options)(ctx, api::NO_IMPLICIT_SIGNAL_MODIFIED);
             register::<Fixed>(ctx, api)?;
@@ -162,6 +189,7 @@ fn guard<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), Error> {
     let Command {
         name,
+        categories,
         flags,
         min_args,
         ..
@@ -176,7 +204,8 @@ unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), 
         // SAFETY: null pointers, which the server takes as not given.
         ..unsafe { core::mem::zeroed() }
     };
-    // SAFETY: the server copies the strings and the info, whose lists end with a zeroed element.
+    // SAFETY: the server copies the strings and the info, whose lists end with a zeroed element;
+    // the read is a plain one.
     let registered = unsafe {
         (api.create_command)(
             ctx,
@@ -189,6 +218,10 @@ unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), 
         ) == api::OK
             && (api.set_command_info)((api.get_command)(ctx, name.as_ptr()), &raw const info)
                 == api::OK
+            && raw::RedisModule_SetCommandACLCategories.is_none_or(|set_categories| {
+                set_categories((api.get_command)(ctx, name.as_ptr()), categories.as_ptr())
+                    == api::OK
+            })
     };
     if registered {
         return Ok(());
@@ -225,6 +258,24 @@ fn first_argument_is_key() -> raw::RedisModuleCommandKeySpec {
 fn end_of_specs() -> raw::RedisModuleCommandKeySpec {
     // SAFETY: a C struct of numbers and pointers, for which all zeroes are valid.
     unsafe { core::mem::zeroed() }
+}
+
+/// Whether the server has a command of this name. It is asked to run it without arguments, which it
+/// refuses for one reason or the other.
+///
+/// # Safety
+///
+/// `ctx` is the context of a module that is being loaded.
+unsafe fn exists(ctx: *mut RedisModuleCtx, api: &Api, command: &CStr) -> bool {
+    // SAFETY: the format is empty, and nothing follows; a reply would be ours to free.
+    let reply = unsafe { (api.call)(ctx, command.as_ptr(), c"".as_ptr()) };
+    let unknown = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+    if reply.is_null() {
+        return !unknown;
+    }
+    // SAFETY: as above.
+    unsafe { (api.free_call_reply)(reply) };
+    true
 }
 
 /// Says in the server's log why the module is not loaded: `why`, and `what` of it.

@@ -55,6 +55,7 @@ impl Words {
 
 /// A string that the server owns for the whole of a call: an argument, or one of our own.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(super) struct Name<'call>(NonNull<RedisModuleString>, PhantomData<&'call ()>);
 
 /// The arguments of one command call, its name first.
@@ -183,7 +184,7 @@ impl<'call> Server<'call> {
     pub(super) fn replicate_set(self, key: Name<'_>, value: &[u8], expire_at_ms: Option<i64>) {
         let (key, text) = (key.0.as_ptr(), value.as_ptr());
         // SAFETY: each format is followed by what it names: a live string, a buffer and its
-        // length, a C string, a number.
+        // length, another live string, a number.
         unsafe {
             match expire_at_ms {
                 Some(at) => (self.api.replicate)(

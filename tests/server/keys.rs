@@ -1,6 +1,6 @@
 //! Keys that somebody else made, and keys that are over.
 
-use crate::support::{Server, T0, ask, error, send};
+use crate::support::{Options, Server, T0, ask, error, send, try_send};
 
 const CALLS: [&str; 4] = [
     "RL.FIXED k 5 60000",
@@ -116,5 +116,74 @@ fn a_log_is_checked_where_its_window_is_looked_for() {
         send::<()>(&mut connection, &["PEXPIRE", "k", "100000"]);
         assert_eq!(error(&mut connection, CALLS[3]), invalid, "{middle}");
         send::<()>(&mut connection, &["DEL", "k"]);
+    }
+}
+
+/// Redis shows a key whose TTL has passed for as long as a script runs.
+#[test]
+fn a_key_past_its_ttl_is_absent_even_while_the_server_shows_it() {
+    // The server looks at the clock again only when the script has run for so many ms.
+    let server = Options::new().arg("busy-reply-threshold", "10").start();
+    let mut connection = server.connect();
+    for (index, make) in [
+        "SET k 1 PX 50",
+        "SET k hello PX 50",
+        "HSET k f v",
+        "RPUSH k 1",
+    ]
+    .iter()
+    .enumerate()
+    {
+        for call in CALLS {
+            let (call, make): (Vec<&str>, Vec<&str>) = (
+                call.split_whitespace().collect(),
+                make.split_whitespace().collect(),
+            );
+            let quoted = |words: &[&str]| {
+                words
+                    .iter()
+                    .map(|word| format!("'{word}'"))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            };
+            let script = format!(
+                "redis.call({}) redis.call('PEXPIRE','k','50') \
+                 local n = 0 for i = 1, 30000000 do n = n + i % 7 end \
+                 return {{redis.call('EXISTS','k'), redis.call({})}}",
+                quoted(&make),
+                quoted(&call)
+            );
+            let reply: Result<(i64, Vec<i64>), _> =
+                try_send(&mut connection, &["EVAL", &script, "0"]);
+            let (exists, reply) = reply.unwrap_or_else(|error| panic!("{index} {call:?}: {error}"));
+            assert_eq!(
+                (exists, &reply[..3]),
+                (1, [1, 5, 4].as_slice()),
+                "{make:?}, {call:?}"
+            );
+            let ttl_ms: i64 = send(&mut connection, &["PTTL", "k"]);
+            assert!(ttl_ms > 50_000, "{make:?}, {call:?}: {ttl_ms}");
+            send::<()>(&mut connection, &["DEL", "k"]);
+        }
+    }
+}
+
+#[test]
+fn a_sliding_counter_lives_until_the_end_of_the_next_window_of_the_call_at_hand() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for (window_ms, end_ms) in [(1_500, 3_000), (1_000, 2_000), (7_000, 0), (1_000, 2_000)] {
+        ask(&mut connection, &format!("RL.SLIDE s 9 {window_ms}"));
+        let start_ms = T0 / 1_000 / window_ms * window_ms;
+        let expected_ms = if end_ms == 0 {
+            start_ms + 2 * window_ms
+        } else {
+            T0 / 1_000 + end_ms
+        };
+        assert_eq!(
+            send::<u64>(&mut connection, &["PEXPIRETIME", "s"]),
+            expected_ms,
+            "{window_ms}"
+        );
     }
 }

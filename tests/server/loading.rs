@@ -53,6 +53,29 @@ fn it_can_be_loaded_and_unloaded_while_the_server_runs() {
     }
 }
 
+#[test]
+fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
+    for command in [
+        "SET",
+        "INCR",
+        "INCRBY",
+        "RPUSH",
+        "LPOP",
+        "RPOP",
+        "DEL",
+        "PEXPIREAT",
+    ] {
+        let mut options = Options::new().arg("rename-command", command);
+        options = options.word("").arg("loglevel", "warning");
+        let mut server = options.spawn_in(TempDir::new().unwrap());
+        assert_eq!(server.wait().code(), Some(1));
+        let why = format!(
+            "redis-rl is not loaded: replicas and the AOF need this command's name: {command}\n"
+        );
+        assert!(server.log().contains(&why), "{}", server.log());
+    }
+}
+
 /// For `REDIS_SERVER` older than 7.0; `make test-servers` runs it there.
 #[test]
 #[ignore = "needs a server that is too old"]

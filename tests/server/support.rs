@@ -108,6 +108,12 @@ impl Options {
         self
     }
 
+    /// One more word of the argument before.
+    pub fn word(mut self, word: &str) -> Self {
+        self.args.push(word.to_owned());
+        self
+    }
+
     /// Hold the wall clock, at first at `us` µs since the epoch.
     pub fn clock(mut self, us: u64) -> Self {
         self.clock = Some(us);
