@@ -29,6 +29,10 @@
 //! assert_eq!(outcome.change, Some(change));
 //! ```
 
+use core::cmp::Ordering;
+
+use arrayvec::ArrayVec;
+
 use crate::clock::{Elapsed, Timestamp};
 use crate::decision::{Decision, Usage};
 use crate::error::InvalidState;
@@ -98,128 +102,108 @@ impl Change {
     }
 }
 
-/// What is known of a log that was found in order.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    /// The instant that is judged.
-    at: Timestamp,
+/// A log of which every entry that is read is in order with all that were read before.
+struct Reader<'a, L> {
+    log: &'a mut L,
     len: u64,
-    /// Entries before this one have left the window.
-    first: u64,
-    /// The time of the entry `first`, if there is one.
-    first_time: Timestamp,
-    /// So many of the newest entries lie in the future of a clock that was set back.
-    future: u64,
-    newest: Timestamp,
+    /// Index and time of what was read. Two searches halve [`MAX_LOG_LIMIT`] entries at most 28
+    /// times each.
+    read: ArrayVec<(u64, Timestamp), 64>,
 }
 
-impl Found {
-    fn nothing(now: Timestamp) -> Self {
-        Self {
-            at: now,
-            len: 0,
-            first: 0,
-            first_time: now,
-            future: 0,
-            newest: now,
-        }
-    }
-
-    fn read(log: &mut impl Log, policy: ExactPolicy, now: Timestamp) -> Result<Self, InvalidState> {
+impl<'a, L: Log> Reader<'a, L> {
+    fn new(log: &'a mut L) -> Result<Self, InvalidState> {
         let len = log.len();
         if !(1..=MAX_LOG_LIMIT).contains(&len) {
             return Err(InvalidState);
         }
-        // The newest first: it decides which instant is judged.
-        let newest = log.get(len.saturating_sub(1))?;
-        let oldest = if len == 1 { newest } else { log.get(0)? };
-        if oldest > newest {
-            return Err(InvalidState);
-        }
-        let mut search = Search {
+        Ok(Self {
             log,
             len,
-            oldest,
-            newest,
-        };
-        let (at, future) = match Elapsed::between(newest.as_us(), now) {
-            Elapsed::At(at_us) => (Timestamp::from_us(at_us).unwrap_or(now), 0),
-            Elapsed::SteppedBack => (now, len.saturating_sub(search.first_after(now.as_us())?.0)),
-        };
-        let left_us = at.as_us().saturating_sub(policy.window().as_us());
-        let (first, first_time) = search.first_after(left_us)?;
-        Ok(Self {
-            at,
-            len,
-            first,
-            first_time,
-            future,
-            newest,
+            read: ArrayVec::new(),
         })
     }
 
-    fn used(&self) -> u64 {
-        self.len.saturating_sub(self.first)
-    }
-
-    /// When the `nth` (from 1) unit that is in use was taken.
-    fn taken(&self, log: Option<&mut impl Log>, nth: u64) -> Result<Timestamp, InvalidState> {
-        let time = match (log, nth) {
-            (_, ..=1) => self.first_time,
-            (Some(log), _) if nth < self.used() => {
-                let time = log.get(self.first.saturating_add(nth).saturating_sub(1))?;
-                if time < self.first_time || time > self.newest {
-                    return Err(InvalidState);
-                }
-                time
+    fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
+        let (mut earliest, mut latest) = (Timestamp::MIN, Timestamp::MAX);
+        for &(at, time) in &self.read {
+            match at.cmp(&index) {
+                Ordering::Less => earliest = earliest.max(time),
+                Ordering::Equal => return Ok(time),
+                Ordering::Greater => latest = latest.min(time),
             }
-            _ => self.newest,
-        };
-        Ok(time.min(self.at))
+        }
+        let time = self.log.get(index)?;
+        if time < earliest || time > latest || self.read.try_push((index, time)).is_err() {
+            return Err(InvalidState);
+        }
+        Ok(time)
     }
-}
 
-/// A log whose ends are in order. The order of what lies between is checked as far as it is read.
-struct Search<'a, L> {
-    log: &'a mut L,
-    len: u64,
-    oldest: Timestamp,
-    newest: Timestamp,
-}
+    fn newest(&mut self) -> Result<Timestamp, InvalidState> {
+        self.get(self.len.saturating_sub(1))
+    }
 
-impl<L: Log> Search<'_, L> {
-    /// The first entry after an instant, and its time; the length and the newest if there is none.
+    /// The first entry after an instant, or the length if there is none.
     ///
     /// Mostly few entries or none have left a window, so the distance from the oldest entry is
     /// doubled first and then halved: as few steps as halving the whole, and near ones first.
-    fn first_after(&mut self, instant_us: u64) -> Result<(u64, Timestamp), InvalidState> {
-        if self.oldest.as_us() > instant_us {
-            return Ok((0, self.oldest));
+    fn first_after(&mut self, instant_us: u64) -> Result<u64, InvalidState> {
+        if self.newest()?.as_us() <= instant_us {
+            return Ok(self.len);
         }
-        if self.newest.as_us() <= instant_us {
-            return Ok((self.len, self.newest));
+        if self.get(0)?.as_us() > instant_us {
+            return Ok(0);
         }
         // `low` is not after the instant, `high` is.
-        let (mut low, mut low_time) = (0_u64, self.oldest);
-        let (mut high, mut high_time) = (self.len.saturating_sub(1), self.newest);
+        let (mut low, mut high) = (0, self.len.saturating_sub(1));
         let mut stride = 1_u64;
         loop {
             let gap = high.saturating_sub(low);
             if gap <= 1 {
-                return Ok((high, high_time));
+                return Ok(high);
             }
             let index = low.saturating_add(stride.min(gap / 2));
-            let time = self.log.get(index)?;
-            if time < low_time || time > high_time {
-                return Err(InvalidState);
-            }
-            if time.as_us() > instant_us {
-                (high, high_time) = (index, time);
+            if self.get(index)?.as_us() > instant_us {
+                high = index;
             } else {
-                (low, low_time) = (index, time);
+                low = index;
             }
             stride = stride.saturating_mul(2);
         }
+    }
+}
+
+/// What a log says of one instant. Entries before `first` have left the window; the newest
+/// `future` ones lie in the future of a clock that was set back, and count as taken at `at`.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The instant that is judged.
+    at: Timestamp,
+    first: u64,
+    used: u64,
+    future: u64,
+}
+
+impl Found {
+    fn read(
+        log: &mut Reader<'_, impl Log>,
+        policy: ExactPolicy,
+        now: Timestamp,
+    ) -> Result<Self, InvalidState> {
+        let (at, future) = match Elapsed::between(log.newest()?.as_us(), now) {
+            Elapsed::At(at_us) => (Timestamp::from_us(at_us).unwrap_or(now), 0),
+            Elapsed::SteppedBack => (now, log.len.saturating_sub(log.first_after(now.as_us())?)),
+        };
+        // The ends are always checked.
+        log.get(0)?;
+        let first = log.first_after(at.as_us().saturating_sub(policy.window().as_us()))?;
+        Ok(Self {
+            at,
+            first,
+            used: log.len.saturating_sub(first),
+            future,
+        })
     }
 }
 
@@ -265,39 +249,46 @@ pub fn decide(
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
     let (mut log, expire_at_ms) = match stored {
-        Some((log, expire_at_ms)) => (Some(log), Some(expire_at_ms.ok_or(InvalidState)?)),
+        Some((log, expire_at_ms)) => (
+            Some(Reader::new(log)?),
+            Some(expire_at_ms.ok_or(InvalidState)?),
+        ),
         None => (None, None),
     };
     let found = match &mut log {
-        Some(log) => Found::read(*log, policy, now)?,
-        None => Found::nothing(now),
+        Some(log) => Found::read(log, policy, now)?,
+        None => Found {
+            at: now,
+            first: 0,
+            used: 0,
+            future: 0,
+        },
     };
 
     let limit = policy.limit();
-    let allowed = found.used().saturating_add(cost.get()) <= limit.get();
+    let allowed = found.used.saturating_add(cost.get()) <= limit.get();
     let appended = if allowed { cost.get() } else { 0 };
-    let used = found.used().saturating_add(appended);
-    let newest = if allowed {
-        found.at
-    } else {
-        found.newest.min(found.at)
-    };
+    let used = found.used.saturating_add(appended);
 
+    // When the nth (from 1) of the used units was taken.
+    let mut taken = |nth: u64| match &mut log {
+        Some(log) if nth <= found.used => {
+            let index = found.first.saturating_add(nth).saturating_sub(1);
+            log.get(index).map(|time| time.min(found.at))
+        }
+        _ => Ok(found.at),
+    };
     // So many of the used units have to leave before the same call fits.
     let leaving = used.saturating_add(cost.get()).saturating_sub(limit.get());
-    let taken = if cost > limit || leaving == 0 {
-        now
-    } else if leaving <= found.used() {
-        found.taken(log, leaving)?
-    } else {
-        found.at
-    };
+    let waits = cost <= limit && leaving > 0;
+    let last_to_leave = if waits { taken(leaving)? } else { now };
+    let newest = taken(used)?;
     let window_us = policy.window().as_us();
     let usage = InUse {
         limit,
         units: used,
         now,
-        admitted_at_us: taken.as_us().saturating_add(window_us),
+        admitted_at_us: last_to_leave.as_us().saturating_add(window_us),
         reset_at_us: if used == 0 {
             now.as_us()
         } else {

@@ -32,6 +32,10 @@ mod numbers {
     pub(in super::super) const LIST: c_int = raw::REDISMODULE_KEYTYPE_LIST as c_int;
     pub(in super::super) const NO_IMPLICIT_SIGNAL_MODIFIED: c_int =
         raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
+    pub(in super::super) const HANDLE_IO_ERRORS: c_int =
+        raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int;
+    pub(in super::super) const HANDLE_REPL_ASYNC_LOAD: c_int =
+        raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int;
     pub(in super::super) const OUT_OF_MEMORY: c_int = raw::REDISMODULE_CTX_FLAGS_OOM as c_int;
 }
 pub(super) use numbers::*;

@@ -93,6 +93,13 @@ struct Loaded {
     words: Words,
 }
 
+/// What the server may take for granted. Keys are opened so that they can be written to, and a
+/// refusal leaves them as they are. And as there is no data type of our own to load, and nothing is
+/// kept between calls, loading may fail or go on in the background: a replica then answers reads
+/// while it loads.
+const OPTIONS: c_int =
+    api::NO_IMPLICIT_SIGNAL_MODIFIED | api::HANDLE_IO_ERRORS | api::HANDLE_REPL_ASYNC_LOAD;
+
 /// Every command that goes to replicas and the AOF. The server drops one that `rename-command` has
 /// taken away, without a word, and replicas would then differ.
 const REPLICATED: [&CStr; 8] = [
@@ -143,8 +150,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                     ));
                 }
             }
-            // Keys are opened to write to them if the call is admitted; a refusal is no change.
-            (api.set_module_options)(ctx, api::NO_IMPLICIT_SIGNAL_MODIFIED);
+            (api.set_module_options)(ctx, OPTIONS);
             register::<Fixed>(ctx, api)?;
             register::<Token>(ctx, api)?;
             register::<Slide>(ctx, api)
