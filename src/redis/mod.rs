@@ -97,8 +97,18 @@ struct Loaded {
 /// refusal leaves them as they are. And as there is no data type of our own to load, and nothing is
 /// kept between calls, loading may fail or go on in the background: a replica then answers reads
 /// while it loads.
-const OPTIONS: c_int =
-    api::NO_IMPLICIT_SIGNAL_MODIFIED | api::HANDLE_IO_ERRORS | api::HANDLE_REPL_ASYNC_LOAD;
+///
+/// Nor is there anything to do when a slot moves to another node as a whole, as Valkey 9 can.
+fn options() -> c_int {
+    /// From Valkey's header; other servers do not list it.
+    const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+    // SAFETY: a plain read; the function takes nothing and returns a number.
+    let known = unsafe { raw::RedisModule_GetModuleOptionsAll.map_or(0, |known| known()) };
+    api::NO_IMPLICIT_SIGNAL_MODIFIED
+        | api::HANDLE_IO_ERRORS
+        | api::HANDLE_REPL_ASYNC_LOAD
+        | (known & HANDLE_ATOMIC_SLOT_MIGRATION)
+}
 
 /// Every command that goes to replicas and the AOF. The server drops one that `rename-command` has
 /// taken away, without a word, and replicas would then differ.
@@ -150,7 +160,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                     ));
                 }
             }
-            (api.set_module_options)(ctx, OPTIONS);
+            (api.set_module_options)(ctx, options());
             register::<Fixed>(ctx, api)?;
             register::<Token>(ctx, api)?;
             register::<Slide>(ctx, api)
