@@ -1,0 +1,446 @@
+//! State that is not what a command wrote: an error or a decision within its ranges, never a panic.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use redis_rl::clock::Timestamp;
+use redis_rl::decimal;
+use redis_rl::error::InvalidState;
+use redis_rl::exact::{self, Log};
+use redis_rl::policy::{ExactPolicy, FixedPolicy, MAX_UNITS, SlidePolicy, TokenPolicy, Units};
+use redis_rl::state::{self, Bucket, Counter, Stored, Windows};
+use redis_rl::{fixed, slide, token};
+
+use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
+use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
+use crate::store::{Key, span, timestamp, units};
+
+/// Numbers at every edge that a field of a state could have.
+fn numbers() -> impl Strategy<Value = u128> + Clone {
+    let edges = vec![
+        0,
+        1,
+        2,
+        999,
+        1_000,
+        60_000,
+        u128::from(MAX_UNITS),
+        u128::from(MAX_SPAN_MS),
+        u128::from(MAX_SPAN_MS) * 1_000,
+        u128::from(FIRST / MS),
+        u128::from(FIRST),
+        u128::from(T0 / MS),
+        u128::from(T0),
+        u128::from(LAST / MS),
+        u128::from(LAST),
+        1 << 63,
+        u128::from(u64::MAX),
+        u128::from(MAX_UNITS) * u128::from(MAX_SPAN_MS) * 1_000,
+        u128::MAX,
+    ];
+    prop_oneof![
+        4 => (select(edges), -1..=1_i8).prop_map(|(edge, by)| match by {
+            -1 => edge.saturating_sub(1),
+            0 => edge,
+            _ => edge.saturating_add(1),
+        }),
+        1 => any::<u64>().prop_map(u128::from),
+        1 => any::<u128>(),
+        1 => 0..10_000_u128,
+    ]
+}
+
+/// Texts of the right form whose numbers are anything, and texts of any form.
+fn texts() -> impl Strategy<Value = Vec<u8>> + Clone {
+    let tag = select(vec!["T1", "S1", "T2", "t1", ""]);
+    let formed = (tag, vec(numbers(), 0..=5)).prop_map(|(tag, numbers)| {
+        let numbers: Vec<String> = numbers.iter().map(u128::to_string).collect();
+        format!("{tag}:{}", numbers.join(":")).into_bytes()
+    });
+    let damaged = (formed.clone(), any::<prop::sample::Index>(), any::<u8>()).prop_map(
+        |(mut text, at, byte)| {
+            let at = at.index(text.len());
+            text[at] = byte;
+            text
+        },
+    );
+    prop_oneof![
+        3 => formed,
+        1 => damaged,
+        1 => numbers().prop_map(|number| number.to_string().into_bytes()),
+        1 => any::<Vec<u8>>(),
+    ]
+}
+
+/// States that are valid and yet far from what was ever written.
+fn valid_buckets() -> impl Strategy<Value = String> + Clone {
+    let spans_ms = select(vec![1, 7, 1_000, 60_000, MAX_SPAN_MS - 1, MAX_SPAN_MS]);
+    (spans_ms, any::<u64>(), any::<u64>(), instants_us()).prop_map(|(ms, whole, part, at_us)| {
+        let period_us = ms * 1_000;
+        // Small and large levels alike.
+        let whole = (whole >> (part % 64)) % MAX_UNITS;
+        let level = u128::from(whole) * u128::from(period_us) + u128::from(part % period_us);
+        format!("T1:{level}:{period_us}:{at_us}")
+    })
+}
+
+fn valid_windows() -> impl Strategy<Value = String> + Clone {
+    let spans_ms = select(vec![1, 7, 1_000, 60_000, MAX_SPAN_MS - 1, MAX_SPAN_MS]);
+    let counts = prop_oneof![0..20_u64, 0..=state::MAX_COUNT, Just(state::MAX_COUNT)];
+    (spans_ms, instants_us(), counts.clone(), counts).prop_map(|(ms, at_us, previous, current)| {
+        let start_ms = at_us / MS / ms * ms;
+        format!("S1:{ms}:{start_ms}:{previous}:{}", current.max(1))
+    })
+}
+
+fn expiries() -> impl Strategy<Value = Option<u64>> + Clone {
+    prop_oneof![
+        1 => Just(None),
+        4 => (FIRST / MS..=2 * LAST / MS).prop_map(Some),
+        1 => any::<u64>().prop_map(Some),
+        1 => select(vec![0, i64::MAX.unsigned_abs(), u64::MAX]).prop_map(Some),
+    ]
+}
+
+fn costs() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![1..=10_u64, 1..=MAX_UNITS, Just(MAX_UNITS)]
+}
+
+fn assert_in_range(reply: Reply, policy: Policy, cost: u64) {
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = reply;
+    assert!(allowed == 0 || allowed == 1);
+    assert_eq!(u64::try_from(limit), Ok(policy.limit()));
+    assert!((0..=limit).contains(&remaining));
+    assert!(reset_after_ms >= 0);
+    assert_eq!(retry_after_ms == -1, cost > policy.limit());
+    assert!(retry_after_ms >= -1);
+}
+
+/// Decides on any text, and stores the outcome only in so far as it must be valid again.
+fn decide(
+    policy: Policy,
+    stored: Stored<'_>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<redis_rl::outcome::Outcome, InvalidState> {
+    match policy {
+        Policy::Fixed { limit, window_ms } => {
+            let policy = FixedPolicy {
+                limit: units(limit),
+                window: span(window_ms),
+            };
+            fixed::decide(&policy, Some(stored), now, cost)
+        }
+        Policy::Token {
+            capacity,
+            refill,
+            period_ms,
+        } => {
+            let policy = TokenPolicy::new(units(capacity), units(refill), span(period_ms));
+            token::decide(&policy.unwrap(), Some(stored), now, cost)
+        }
+        Policy::Slide { limit, window_ms } => {
+            let policy = SlidePolicy {
+                limit: units(limit),
+                window: span(window_ms),
+            };
+            slide::decide(&policy, Some(stored), now, cost)
+        }
+        Policy::Exact { .. } => panic!("a log is no text"),
+    }
+}
+
+/// A log that notes what is read of it.
+struct Watched {
+    entries: Vec<Timestamp>,
+    read: Vec<(u64, Timestamp)>,
+}
+
+impl Log for Watched {
+    fn len(&self) -> u64 {
+        Log::len(&self.entries)
+    }
+
+    fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
+        let entry = self.entries.get(index)?;
+        self.read.push((index, entry));
+        Ok(entry)
+    }
+}
+
+/// Entries around one instant, for the most part in order.
+fn entries_us() -> impl Strategy<Value = Vec<u64>> + Clone {
+    let near = vec(0..200_u64, 0..40).prop_map(|offsets| {
+        let entry = |offset: u64| T0 + offset * 500;
+        offsets.into_iter().map(entry).collect::<Vec<_>>()
+    });
+    let ordered = near.clone().prop_map(|mut entries: Vec<u64>| {
+        entries.sort_unstable();
+        entries
+    });
+    let swapped = (ordered.clone(), any::<prop::sample::Index>(), 0..200_u64).prop_map(
+        |(mut entries, at, offset)| {
+            if !entries.is_empty() {
+                let at = at.index(entries.len());
+                entries[at] = T0 + offset * 500;
+            }
+            entries
+        },
+    );
+    prop_oneof![1 => near, 1 => ordered, 3 => swapped, 1 => vec(FIRST..=LAST, 0..10)]
+}
+
+/// A call on a list.
+#[derive(Clone, Debug)]
+struct LogCall {
+    policy: Policy,
+    entries: Vec<u64>,
+    now_us: u64,
+    cost: u64,
+    expires: bool,
+}
+
+fn log_calls() -> impl Strategy<Value = LogCall> + Clone {
+    (
+        (1..60_u64, 1..120_u64),
+        entries_us(),
+        0..250_000_u64,
+        1..20_u64,
+        prop::bool::weighted(0.9),
+    )
+        .prop_map(
+            |((limit, window_ms), entries, after_us, cost, expires)| LogCall {
+                policy: crate::call::exact(limit, window_ms),
+                entries,
+                now_us: T0 + after_us,
+                cost,
+                expires,
+            },
+        )
+}
+
+impl LogCall {
+    /// The outcome, and what was read of the list.
+    fn decide(&self) -> (Result<exact::Outcome, InvalidState>, Vec<(u64, Timestamp)>) {
+        let mut log = Watched {
+            entries: self.entries.iter().map(|us| timestamp(*us)).collect(),
+            read: Vec::new(),
+        };
+        let policy = SlidePolicy {
+            limit: units(self.policy.limit()),
+            window: span(self.policy.span_ms()),
+        };
+        let outcome = exact::decide(
+            ExactPolicy::new(policy).unwrap(),
+            Some((&mut log, self.expires.then_some(LAST / MS))),
+            timestamp(self.now_us),
+            units(self.cost),
+        );
+        (outcome, log.read)
+    }
+}
+
+proptest! {
+    #![proptest_config(config(2_000))]
+
+    #[test]
+    fn decoders_take_any_bytes_and_read_only_what_is_written(text in texts()) {
+        if let Ok(counter) = Counter::decode(&text) {
+            assert_eq!(counter.encode().as_slice(), text.as_slice());
+        }
+        if let Ok(bucket) = Bucket::decode(&text) {
+            assert_eq!(bucket.encode().as_slice(), text.as_slice());
+        }
+        if let Ok(windows) = Windows::decode(&text) {
+            assert_eq!(windows.encode().as_slice(), text.as_slice());
+        }
+        if let Ok(entry) = state::decode_entry(&text) {
+            assert_eq!(state::encode_entry(entry).as_slice(), text.as_slice());
+        }
+        if let Some(number) = decimal::parse(&text) {
+            assert_eq!(number.to_string().as_bytes(), text.as_slice());
+        }
+        if let Some(number) = decimal::parse_wide(&text) {
+            assert_eq!(number.to_string().as_bytes(), text.as_slice());
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_back(number in numbers()) {
+        let text = number.to_string();
+        prop_assert_eq!(decimal::parse(text.as_bytes()), u64::try_from(number).ok());
+        if number < 10_u128.pow(38) {
+            prop_assert_eq!(decimal::parse_wide(text.as_bytes()), Some(number));
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_error_or_decided_within_the_ranges(
+        policy in prop_oneof![fixed_policies(), token_policies(), slide_policies()],
+        text in prop_oneof![texts(), valid_buckets().prop_map(String::into_bytes),
+            valid_windows().prop_map(String::into_bytes)],
+        expire_at_ms in expiries(),
+        now_us in instants_us(),
+        cost in costs(),
+    ) {
+        let stored = Stored { text: &text, expire_at_ms };
+        let (now, cost) = (timestamp(now_us), units(cost));
+        if let Ok(outcome) = decide(policy, stored, now, cost) {
+            assert_in_range(outcome.decision.reply(), policy, cost.get());
+            if let Some(write) = outcome.write {
+                let text = write.text.as_slice();
+                let expire_at_ms = write.expire_at_ms.or(expire_at_ms);
+                let stored = Stored { text, expire_at_ms };
+                prop_assert!(decide(policy, stored, now, cost).is_ok());
+            }
+        }
+        if expire_at_ms.is_none() {
+            prop_assert_eq!(decide(policy, stored, now, cost), Err(InvalidState));
+        }
+    }
+
+    /// Whatever wrote it, a valid state is judged so that the waits hold.
+    #[test]
+    fn waits_hold_on_any_valid_state(
+        (policy, text) in prop_oneof![
+            (token_policies(), valid_buckets()),
+            (slide_policies(), valid_windows()),
+            (fixed_policies(), (1..=state::MAX_COUNT).prop_map(|count| count.to_string())),
+        ],
+        now_us in instants_us(),
+        cost in costs(),
+    ) {
+        let cost = cost.min(policy.limit());
+        let mut key = Key::text(&text, LAST / MS + 1);
+        let reply = key.call(policy, now_us, cost).unwrap();
+        let wait_ms = u64::try_from(reply[3]).unwrap();
+        let allowed = |wait_ms: u64| {
+            let at_us = now_us + wait_ms * MS;
+            at_us > LAST || key.clone().call(policy, at_us, cost).unwrap()[0] == 1
+        };
+        prop_assert!(allowed(wait_ms));
+        let sooner_us = now_us + wait_ms.saturating_sub(1) * MS;
+        if wait_ms > 0 && key.is_live(sooner_us) && sooner_us <= LAST {
+            prop_assert!(!allowed(wait_ms - 1));
+        }
+    }
+
+    #[test]
+    fn any_list_is_an_error_or_decided_within_the_ranges(call in log_calls()) {
+        let (outcome, _) = call.decide();
+        let valid = call.entries.is_sorted() && !call.entries.is_empty() && call.expires;
+        let Ok(outcome) = outcome else {
+            prop_assert!(!valid, "an error on a valid log");
+            return Ok(());
+        };
+        prop_assert!(!call.entries.is_empty() && call.expires);
+        assert_in_range(outcome.decision.reply(), call.policy, call.cost);
+        if let Some(change) = outcome.change {
+            let len = u64::try_from(call.entries.len()).unwrap();
+            prop_assert!(change.trimmed + change.retimed <= len);
+        }
+    }
+
+    #[test]
+    fn what_is_read_of_a_log_is_in_order(call in log_calls()) {
+        let (outcome, mut read) = call.decide();
+        if outcome.is_ok() {
+            read.sort_by_key(|(index, _)| *index);
+            prop_assert!(read.is_sorted_by_key(|(_, entry)| *entry), "{read:?}");
+        }
+    }
+}
+
+#[test]
+fn an_entry_read_for_a_wait_is_in_order_with_those_read_before() {
+    let entries = [0, 0, 10, 30, 20, 40].map(|ms| T0 + ms * MS);
+    let mut key = Key::log(&entries, T0 / MS + 1_000);
+    let reply = key.call(crate::call::exact(2, 100), T0 + 105 * MS, 1);
+    assert_eq!(reply, Err(InvalidState));
+}
+
+/// As read by the standard library, once it is known to be digits alone.
+fn number(text: &[u8]) -> Option<u128> {
+    let canonical = text.iter().all(u8::is_ascii_digit) && (text.len() == 1 || text[0] != b'0');
+    canonical.then(|| core::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+#[test]
+fn any_byte_at_any_place_of_a_number_is_read_or_refused_for_what_it_is() {
+    let digits = b"98765432101234567898765432101234567899";
+    for len in 1..=digits.len() {
+        for at in 0..len {
+            for byte in 0..=u8::MAX {
+                let mut text = digits[..len].to_vec();
+                text[at] = byte;
+                let read = number(&text);
+                let narrow = read.and_then(|number| u64::try_from(number).ok());
+                assert_eq!(decimal::parse(&text), narrow, "{text:?}");
+                assert_eq!(decimal::parse_wide(&text), read, "{text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_is_one_to_ten_thousand_entries_with_an_expiry() {
+    let policy = crate::call::exact(10_000, 60_000);
+    let most = usize::try_from(MAX_LOG).unwrap();
+    let call = |len: usize| Key::log(&vec![T0; len], LAST / MS).call(policy, T0, 1);
+    assert_eq!(call(0), Err(InvalidState));
+    assert!(call(1).is_ok());
+    assert!(call(most).is_ok());
+    assert_eq!(call(most + 1), Err(InvalidState));
+}
+
+#[test]
+fn an_entry_is_sixteen_digits() {
+    for text in [
+        "",
+        "0",
+        "job:17",
+        "177933120000000",
+        "0779331200000000",
+        "17793312000000000",
+        "-779331200000000",
+        "1779331200000000 ",
+        "1779331200.00000",
+        "1.77933120000e15",
+    ] {
+        assert_eq!(
+            state::decode_entry(text.as_bytes()),
+            Err(InvalidState),
+            "{text:?}"
+        );
+    }
+    for text in ["1000000000000000", "9999999999999999"] {
+        assert!(state::decode_entry(text.as_bytes()).is_ok());
+    }
+}
+
+#[test]
+fn a_counter_of_another_kind_is_no_state() {
+    let now = timestamp(T0);
+    let texts = [
+        "97".to_owned(),
+        format!("T1:0:60000000:{T0}"),
+        format!("S1:60000:{}:0:1", T0 / MS),
+    ];
+    for (own, policy) in [
+        crate::call::fixed(100, 60_000),
+        crate::call::token(100, 100, 60_000),
+        crate::call::slide(100, 60_000),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (index, text) in texts.iter().enumerate() {
+            let stored = Stored {
+                text: text.as_bytes(),
+                expire_at_ms: Some(T0 / MS + 60_000),
+            };
+            let outcome = decide(policy, stored, now, Units::ONE);
+            assert_eq!(outcome.is_ok(), own == index, "{policy:?} on {text}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The model: what the definitions say, counted out event by event.
+//!
+//! Written from the contract, apart from the code under test and with none of its formulas. Each
+//! algorithm answers two questions of an instant, "would this cost be admitted?" and "is nothing
+//! used?". All else follows from the meaning of the reply: `remaining` is the greatest cost that
+//! would be admitted, a wait the least number of milliseconds after which the answer is yes, and
+//! both are found by halving.
+
+use crate::call::{Policy, Reply};
+
+/// A clock that is behind by no more than this stands still, in µs.
+const JITTER_US: u64 = 1_000;
+
+/// What one algorithm remembers of one key.
+pub trait Model: Clone + Default {
+    /// Whether `cost` would be admitted at an instant.
+    fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool;
+
+    /// Whether nothing is used at an instant.
+    fn unused(&self, policy: Policy, at_us: u64) -> bool;
+
+    /// Charges a call that is admitted.
+    fn take(&mut self, policy: Policy, at_us: u64, cost: u64);
+
+    /// The stored time, which a clock may be behind.
+    fn stored_us(&self) -> Option<u64>;
+
+    /// The clock was set back to `now_us`, which becomes the stored time.
+    fn step_back(&mut self, now_us: u64);
+
+    fn is_ahead_of(&self, now_us: u64) -> bool {
+        self.stored_us()
+            .is_some_and(|stored_us| stored_us > now_us + JITTER_US)
+    }
+
+    /// The instant at which a call is judged.
+    fn judged_us(&self, now_us: u64) -> u64 {
+        self.stored_us().map_or(now_us, |us| us.max(now_us))
+    }
+
+    /// The reply to a call, which is charged if it is admitted.
+    fn judge(&mut self, policy: Policy, now_us: u64, cost: u64) -> Reply {
+        let limit = policy.limit();
+        let mut after = self.clone();
+        if after.is_ahead_of(now_us) {
+            after.step_back(now_us);
+        }
+        let allowed = after.admits(policy, now_us, cost);
+        if allowed {
+            after.take(policy, now_us, cost);
+        }
+        let remaining = limit
+            - least(limit, |n| {
+                n == limit || after.admits(policy, now_us, limit - n)
+            });
+        let retry_after_ms = if cost > limit {
+            -1
+        } else {
+            signed(least_ms(|ms| {
+                after.admits(policy, now_us + ms * 1_000, cost)
+            }))
+        };
+        let reset_after_ms = least_ms(|ms| after.unused(policy, now_us + ms * 1_000));
+        if cost <= limit {
+            *self = after;
+        }
+        [
+            i64::from(allowed),
+            signed(limit),
+            signed(remaining),
+            retry_after_ms,
+            signed(reset_after_ms),
+        ]
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap()
+}
+
+/// The least number of milliseconds after which `holds`, which then goes on holding.
+fn least_ms(holds: impl Fn(u64) -> bool) -> u64 {
+    let mut bound = 1;
+    while !holds(bound) {
+        bound *= 2;
+        assert!(bound < 1 << 50, "this never holds");
+    }
+    least(bound, holds)
+}
+
+/// The least number of 0 … `bound` for which `holds`, which goes on holding and does at `bound`.
+fn least(bound: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, bound);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+/// An admitted call.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    at_us: u64,
+    cost: u64,
+}
+
+fn total<'a>(events: impl IntoIterator<Item = &'a Event>) -> u128 {
+    events.into_iter().map(|event| u128::from(event.cost)).sum()
+}
+
+/// The calls of the window that was opened last, and the millisecond at which it ends.
+#[derive(Clone, Debug, Default)]
+pub struct Fixed {
+    events: Vec<Event>,
+    end_ms: u64,
+}
+
+impl Fixed {
+    fn used(&self, at_us: u64) -> u128 {
+        if at_us / 1_000 < self.end_ms {
+            total(&self.events)
+        } else {
+            0
+        }
+    }
+}
+
+impl Model for Fixed {
+    fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool {
+        self.used(at_us) + u128::from(cost) <= u128::from(policy.limit())
+    }
+
+    fn unused(&self, _policy: Policy, at_us: u64) -> bool {
+        self.used(at_us) == 0
+    }
+
+    fn take(&mut self, policy: Policy, at_us: u64, cost: u64) {
+        if self.unused(policy, at_us) {
+            self.events.clear();
+            self.end_ms = at_us / 1_000 + policy.span_ms();
+        }
+        self.events.push(Event { at_us, cost });
+    }
+
+    fn stored_us(&self) -> Option<u64> {
+        None
+    }
+
+    fn step_back(&mut self, _now_us: u64) {}
+}
+
+/// A bucket, walked from one change to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Token {
+    last: Option<Mark>,
+}
+
+/// `parts` / `per_token` tokens at an instant.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_us: u64,
+    parts: u128,
+    per_token: u128,
+}
+
+impl Token {
+    /// Parts of a token at an instant. A microsecond adds `refill` of them.
+    fn parts(&self, policy: Policy, at_us: u64) -> u128 {
+        let Policy::Token {
+            capacity, refill, ..
+        } = policy
+        else {
+            panic!("not a bucket")
+        };
+        let per_token = Self::per_token(policy);
+        let full = u128::from(capacity) * per_token;
+        let Some(mark) = self.last else {
+            return full;
+        };
+        let kept = multiplied_then_divided(mark.parts, per_token, mark.per_token);
+        let flowed_in = u128::from(at_us - mark.at_us) * u128::from(refill);
+        full.min(kept + flowed_in)
+    }
+
+    fn per_token(policy: Policy) -> u128 {
+        u128::from(policy.span_ms()) * 1_000
+    }
+}
+
+impl Model for Token {
+    fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool {
+        self.parts(policy, self.judged_us(at_us)) >= u128::from(cost) * Self::per_token(policy)
+    }
+
+    fn unused(&self, policy: Policy, at_us: u64) -> bool {
+        self.admits(policy, at_us, policy.limit())
+    }
+
+    fn take(&mut self, policy: Policy, at_us: u64, cost: u64) {
+        let at_us = self.judged_us(at_us);
+        let per_token = Self::per_token(policy);
+        self.last = Some(Mark {
+            at_us,
+            parts: self.parts(policy, at_us) - u128::from(cost) * per_token,
+            per_token,
+        });
+    }
+
+    fn stored_us(&self) -> Option<u64> {
+        self.last.map(|mark| mark.at_us)
+    }
+
+    fn step_back(&mut self, now_us: u64) {
+        if let Some(mark) = &mut self.last {
+            mark.at_us = now_us;
+        }
+    }
+}
+
+/// floor(`a` × `b` / `by`) one binary digit of `a` at a time, as the product may need 157 of them.
+fn multiplied_then_divided(a: u128, b: u128, by: u128) -> u128 {
+    let (mut quotient, mut rest) = (0, 0);
+    for digit in (0..u128::BITS).rev() {
+        quotient *= 2;
+        rest = rest * 2 + if a >> digit & 1 == 1 { b } else { 0 };
+        quotient += rest / by;
+        rest %= by;
+    }
+    quotient
+}
+
+/// Every call, and the window in which the last change was made.
+#[derive(Clone, Debug, Default)]
+pub struct Slide {
+    events: Vec<Event>,
+    stored: Option<Grid>,
+}
+
+/// A window on a grid: number `index` of those of one length.
+#[derive(Clone, Copy, Debug)]
+struct Grid {
+    index: u64,
+    window_us: u64,
+}
+
+impl Grid {
+    fn around(at_us: u64, window_us: u64) -> Self {
+        Self {
+            index: at_us / window_us,
+            window_us,
+        }
+    }
+
+    fn events(self, events: &[Event]) -> impl Iterator<Item = &Event> {
+        events
+            .iter()
+            .filter(move |event| event.at_us / self.window_us == self.index)
+    }
+
+    fn before(self) -> Self {
+        Self {
+            index: self.index - 1,
+            ..self
+        }
+    }
+}
+
+impl Slide {
+    /// Units used, in parts of `1/window_us`, and that length.
+    fn used(&self, at_us: u64) -> (u128, u128) {
+        let Some(Grid { window_us, .. }) = self.stored else {
+            return (0, 1);
+        };
+        let now = Grid::around(at_us, window_us);
+        let previous = if now.index == 0 {
+            0
+        } else {
+            total(now.before().events(&self.events))
+        };
+        let current = total(now.events(&self.events));
+        let (elapsed, window) = (u128::from(at_us % window_us), u128::from(window_us));
+        (previous * (window - elapsed) + current * window, window)
+    }
+}
+
+impl Model for Slide {
+    fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool {
+        let (used, window) = self.used(self.judged_us(at_us));
+        used + u128::from(cost) * window <= u128::from(policy.limit()) * window
+    }
+
+    fn unused(&self, _policy: Policy, at_us: u64) -> bool {
+        self.used(self.judged_us(at_us)).0 == 0
+    }
+
+    fn take(&mut self, policy: Policy, at_us: u64, mut cost: u64) {
+        let at_us = self.judged_us(at_us);
+        let window_us = policy.span_ms() * 1_000;
+        if self.stored.is_some_and(|grid| grid.window_us != window_us) {
+            let (used, window) = self.used(at_us);
+            cost += u64::try_from(used.div_ceil(window)).unwrap();
+            self.events.clear();
+        }
+        self.events.push(Event { at_us, cost });
+        self.stored = Some(Grid::around(at_us, window_us));
+    }
+
+    /// The start of the stored window.
+    fn stored_us(&self) -> Option<u64> {
+        self.stored.map(|grid| grid.index * grid.window_us)
+    }
+
+    fn step_back(&mut self, now_us: u64) {
+        let Some(stored) = self.stored else { return };
+        // The clock's range begins decades after the epoch, so a window from which it can step
+        // back to another has one before.
+        let counted = |event: &Event| {
+            let index = event.at_us / stored.window_us;
+            index == stored.index || index + 1 == stored.index
+        };
+        self.events.retain(counted);
+        for event in &mut self.events {
+            event.at_us = now_us;
+        }
+        self.stored = Some(Grid::around(now_us, stored.window_us));
+    }
+}
+
+/// Every call that no admitted one has found outside its window.
+#[derive(Clone, Debug, Default)]
+pub struct Exact {
+    events: Vec<Event>,
+}
+
+impl Exact {
+    fn used(&self, policy: Policy, at_us: u64) -> u128 {
+        let window_us = policy.span_ms() * 1_000;
+        total(
+            self.events
+                .iter()
+                .filter(|event| event.at_us <= at_us && at_us < event.at_us + window_us),
+        )
+    }
+}
+
+impl Model for Exact {
+    fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool {
+        let used = self.used(policy, self.judged_us(at_us));
+        used + u128::from(cost) <= u128::from(policy.limit())
+    }
+
+    fn unused(&self, policy: Policy, at_us: u64) -> bool {
+        self.used(policy, self.judged_us(at_us)) == 0
+    }
+
+    fn take(&mut self, policy: Policy, at_us: u64, cost: u64) {
+        let at_us = self.judged_us(at_us);
+        let window_us = policy.span_ms() * 1_000;
+        self.events.retain(|event| at_us < event.at_us + window_us);
+        self.events.push(Event { at_us, cost });
+    }
+
+    /// The newest entry.
+    fn stored_us(&self) -> Option<u64> {
+        self.events.last().map(|event| event.at_us)
+    }
+
+    fn step_back(&mut self, now_us: u64) {
+        for event in &mut self.events {
+            event.at_us = event.at_us.min(now_us);
+        }
+    }
+}
+
+#[test]
+fn the_oracle_counts_the_worked_example() {
+    let minute = crate::call::slide(100, 60_000);
+    let at = |s: u64| crate::call::T0 + s * 1_000_000;
+    let mut model = Slide::default();
+    model.take(minute, at(0), 80);
+    model.take(minute, at(60), 20);
+    model.take(minute, at(65), 10);
+    // 80 × 0.75 + 30 = 90.
+    let (used, window) = model.used(at(75));
+    assert_eq!(used, 90 * window);
+}
+
+#[test]
+fn the_oracle_divides_products_of_any_size() {
+    assert_eq!(multiplied_then_divided(7, 3, 2), 10);
+    let (a, b) = ((1 << 105) - 1, (1 << 52) - 1);
+    assert_eq!(multiplied_then_divided(a, b, b), a);
+    assert_eq!(multiplied_then_divided(a, 1 << 20, 1 << 21), a / 2);
+}

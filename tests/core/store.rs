@@ -1,0 +1,228 @@
+//! A key in memory, on which the code under test decides, and to which its outcome is applied just
+//! as the shell does.
+
+use redis_rl::clock::Timestamp;
+use redis_rl::error::InvalidState;
+use redis_rl::exact::{self, Change};
+use redis_rl::outcome::Outcome;
+use redis_rl::policy::{
+    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy, Units,
+};
+use redis_rl::state::{self, Bucket, Counter, Stored, Windows, Write};
+use redis_rl::{fixed, slide, token};
+
+use crate::call::{Policy, Reply};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    value: Value,
+    expire_at_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Value {
+    #[default]
+    Nothing,
+    Text(Vec<u8>),
+    Log(Vec<Timestamp>),
+}
+
+impl Key {
+    /// A key that holds a text.
+    pub fn text(text: &str, expire_at_ms: u64) -> Self {
+        Self {
+            value: Value::Text(text.as_bytes().to_vec()),
+            expire_at_ms: Some(expire_at_ms),
+        }
+    }
+
+    /// A key that holds a list of instants.
+    pub fn log(entries_us: &[u64], expire_at_ms: u64) -> Self {
+        Self {
+            value: Value::Log(entries_us.iter().map(|us| timestamp(*us)).collect()),
+            expire_at_ms: Some(expire_at_ms),
+        }
+    }
+
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        self.expire_at_ms
+    }
+
+    /// What a text key holds; empty if it is no such key.
+    pub fn get(&self) -> &str {
+        match &self.value {
+            Value::Text(text) => core::str::from_utf8(text).unwrap(),
+            _ => "",
+        }
+    }
+
+    /// What a log holds; nothing if it is no such key.
+    pub fn entries_us(&self) -> Vec<u64> {
+        match &self.value {
+            Value::Log(entries) => entries.iter().map(|entry| entry.as_us()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a call at an instant finds the key. One whose TTL has passed counts as absent.
+    pub fn is_live(&self, now_us: u64) -> bool {
+        self.value != Value::Nothing && self.expire_at_ms.is_none_or(|at| at >= now_us / 1_000)
+    }
+
+    /// One call.
+    pub fn call(&mut self, policy: Policy, now_us: u64, cost: u64) -> Result<Reply, InvalidState> {
+        let (now, cost) = (timestamp(now_us), units(cost));
+        if !self.is_live(now_us) {
+            // The server deletes it.
+            *self = Self::default();
+        }
+        let outcome = match policy {
+            Policy::Fixed { limit, window_ms } => {
+                let policy = FixedPolicy {
+                    limit: units(limit),
+                    window: span(window_ms),
+                };
+                fixed::decide(&policy, self.stored(), now, cost)
+            }
+            Policy::Token {
+                capacity,
+                refill,
+                period_ms,
+            } => {
+                let policy =
+                    TokenPolicy::new(units(capacity), units(refill), span(period_ms)).unwrap();
+                token::decide(&policy, self.stored(), now, cost)
+            }
+            Policy::Slide { limit, window_ms } => {
+                let policy = SlidePolicy {
+                    limit: units(limit),
+                    window: span(window_ms),
+                };
+                slide::decide(&policy, self.stored(), now, cost)
+            }
+            Policy::Exact { limit, window_ms } => {
+                let policy = ExactPolicy::new(SlidePolicy {
+                    limit: units(limit),
+                    window: span(window_ms),
+                })
+                .unwrap();
+                return self.judge_log(policy, now, cost);
+            }
+        };
+        let Outcome { decision, write } = outcome?;
+        if let Some(write) = write {
+            self.store_text(&write);
+        }
+        Ok(decision.reply())
+    }
+
+    fn stored(&self) -> Option<Stored<'_>> {
+        match &self.value {
+            Value::Nothing => None,
+            Value::Text(text) => Some(Stored {
+                text,
+                expire_at_ms: self.expire_at_ms,
+            }),
+            Value::Log(_) => panic!("WRONGTYPE"),
+        }
+    }
+
+    fn store_text(&mut self, write: &Write) {
+        let text = write.text.as_slice();
+        if let Some(added) = write.added {
+            // A replica is told `INCRBY`, which must come to the same.
+            let Value::Text(before) = &self.value else {
+                panic!("nothing to increment")
+            };
+            let count = Counter::decode(before).unwrap().0 + added.get();
+            assert_eq!(Counter::decode(text), Ok(Counter(count)));
+            assert_eq!(write.expire_at_ms, None, "INCRBY keeps the expiry");
+        }
+        self.value = Value::Text(text.to_vec());
+        if write.expire_at_ms.is_some() {
+            self.expire_at_ms = write.expire_at_ms;
+        }
+    }
+
+    fn judge_log(
+        &mut self,
+        policy: ExactPolicy,
+        now: Timestamp,
+        cost: Units,
+    ) -> Result<Reply, InvalidState> {
+        let log = match &mut self.value {
+            Value::Nothing => None,
+            Value::Log(entries) => Some((entries, self.expire_at_ms)),
+            Value::Text(_) => panic!("WRONGTYPE"),
+        };
+        let exact::Outcome { decision, change } = exact::decide(policy, log, now, cost)?;
+        if let Some(change) = change {
+            self.store_log(&change);
+        }
+        Ok(decision.reply())
+    }
+
+    fn store_log(&mut self, change: &Change) {
+        if self.value == Value::Nothing {
+            self.value = Value::Log(Vec::new());
+        }
+        let Value::Log(entries) = &mut self.value else {
+            panic!("WRONGTYPE")
+        };
+        let len = entries.len();
+        let [trimmed, retimed, appended] =
+            [change.trimmed, change.retimed, change.appended].map(|n| usize::try_from(n).unwrap());
+        assert!(trimmed + retimed <= len, "{change:?} of {len} entries");
+        entries.drain(..trimmed);
+        entries.truncate(len - trimmed - retimed);
+        entries.extend(core::iter::repeat_n(change.time, retimed + appended));
+        assert_eq!(
+            entries.len() > len,
+            change.lengthens(),
+            "memory is asked for"
+        );
+        if change.expire_at_ms.is_some() {
+            self.expire_at_ms = change.expire_at_ms;
+        }
+    }
+
+    /// Fails unless a later call of the same policy can read what is stored, and would write it
+    /// the same.
+    pub fn assert_valid(&self, policy: Policy) {
+        match &self.value {
+            Value::Nothing => return,
+            Value::Text(text) => {
+                let again = match policy {
+                    Policy::Fixed { .. } => Counter::decode(text).unwrap().encode(),
+                    Policy::Token { .. } => Bucket::decode(text).unwrap().encode(),
+                    Policy::Slide { .. } => Windows::decode(text).unwrap().encode(),
+                    Policy::Exact { .. } => panic!("a log is no text"),
+                };
+                assert_eq!(again.as_slice(), text.as_slice());
+            }
+            Value::Log(entries) => {
+                assert!(entries.is_sorted(), "{entries:?}");
+                assert!((1..=MAX_LOG_LIMIT).contains(&exact::Log::len(entries)));
+                for entry in entries {
+                    assert_eq!(
+                        state::decode_entry(&state::encode_entry(*entry)),
+                        Ok(*entry)
+                    );
+                }
+            }
+        }
+        assert!(self.expire_at_ms.is_some(), "a key without a TTL");
+    }
+}
+
+pub fn timestamp(us: u64) -> Timestamp {
+    Timestamp::from_us(us).unwrap()
+}
+
+pub fn units(n: u64) -> Units {
+    Units::new(n).unwrap()
+}
+
+pub fn span(ms: u64) -> Span {
+    Span::from_ms(ms).unwrap()
+}
