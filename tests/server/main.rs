@@ -5,6 +5,9 @@
     unsafe_code,
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
@@ -14,13 +17,20 @@
     reason = "a test may fail"
 )]
 
+mod answers;
 mod any;
 mod clock;
+mod cluster;
 mod contexts;
+mod failover;
 mod keys;
 mod loading;
+mod memory;
+mod persistence;
 mod readme;
 mod refusals;
 mod replay;
+mod replication;
+mod soak;
 #[allow(dead_code, reason = "each promise uses what it needs")]
 mod support;

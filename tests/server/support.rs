@@ -449,3 +449,24 @@ pub fn info(connection: &mut impl ConnectionLike, section: &str, field: &str) ->
         .and_then(|value| value.trim().parse().ok())
         .unwrap_or_else(|| panic!("INFO has {field}"))
 }
+
+/// Makes a server a replica of `primary`, which listens on a port, and waits for its copy.
+pub fn follow(replica: &Server, primary: &Server) {
+    let mut connection = replica.connect();
+    let port = primary.port().to_string();
+    send::<()>(&mut connection, &["REPLICAOF", "127.0.0.1", &port]);
+    wait_until("a replica that follows", || {
+        let role: Vec<Value> = send(&mut connection, &["ROLE"]);
+        role.get(3) == Some(&Value::BulkString(b"connected".to_vec()))
+    });
+    caught_up(replica, primary);
+}
+
+/// Waits until a replica has all that its primary has sent.
+pub fn caught_up(replica: &Server, primary: &Server) {
+    let (mut replica, mut primary) = (replica.connect(), primary.connect());
+    wait_until("a replica that has caught up", || {
+        info(&mut replica, "replication", "slave_repl_offset")
+            == info(&mut primary, "replication", "master_repl_offset")
+    });
+}

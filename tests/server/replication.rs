@@ -1,0 +1,493 @@
+//! The replication stream carries results, as plain commands with absolute expiry, and nothing
+//! for a call that changes nothing. The tests read it as a replica does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use redis::{Connection, Value};
+
+use crate::support::{DEADLINE, Options, Server, T0, ask, error, send, try_send};
+
+const SECOND: u64 = 1_000_000;
+
+/// The stream of a server from now on, as one line per command.
+struct Stream {
+    reader: BufReader<UnixStream>,
+    server: Server,
+    connection: Connection,
+    marks: u32,
+}
+
+impl Stream {
+    fn at(us: u64) -> Self {
+        // However far the clock is set, the reader is not given up.
+        let server = Options::new()
+            .clock(us)
+            .arg("repl-timeout", "2147483647")
+            .start();
+        let connection = server.connect();
+        let mut socket = UnixStream::connect(server.dir().join("redis.sock")).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.write_all(b"PSYNC ? -1\r\n").unwrap();
+        let mut stream = Self {
+            reader: BufReader::new(socket),
+            server,
+            connection,
+            marks: 0,
+        };
+        let resync = stream.line();
+        assert!(resync.starts_with("+FULLRESYNC "), "{resync}");
+        let header = stream.line();
+        let rdb_len = header.strip_prefix('$').and_then(|len| len.parse().ok());
+        stream.bytes(rdb_len.expect("the length of an RDB"));
+        stream
+    }
+
+    /// The next line; empty ones only keep the connection alive.
+    fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            self.reader.read_line(&mut line).expect("a line");
+            let text = line.trim_end();
+            if !text.is_empty() {
+                return text.to_owned();
+            }
+            assert!(line.ends_with('\n'), "the stream ended");
+        }
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.reader.read_exact(&mut bytes).expect("bytes");
+        bytes
+    }
+
+    fn number(&mut self, sign: char) -> usize {
+        let line = self.line();
+        let number = line.strip_prefix(sign).and_then(|text| text.parse().ok());
+        number.unwrap_or_else(|| panic!("{sign} and a number, not {line}"))
+    }
+
+    /// The next command, its words parted by spaces.
+    fn command(&mut self) -> String {
+        let words = self.number('*');
+        let words = (0..words).map(|_| {
+            let len = self.number('$');
+            let word = self.bytes(len);
+            assert_eq!(self.bytes(2), b"\r\n");
+            String::from_utf8(word).expect("text")
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What has been sent since the last look, but for the server's own affairs.
+    fn sent(&mut self) -> Vec<String> {
+        self.marks += 1;
+        let mark = format!("SET mark {}", self.marks);
+        let words: Vec<&str> = mark.split(' ').collect();
+        send::<()>(&mut self.connection, &words);
+        let mut commands = Vec::new();
+        loop {
+            let command = self.command();
+            if command == mark {
+                return commands;
+            }
+            if command != "SELECT 0" && !command.eq_ignore_ascii_case("PING") {
+                commands.push(command);
+            }
+        }
+    }
+
+    /// Makes an admitted call and compares what is sent with `expected`, one command a line.
+    fn admits(&mut self, call: &str, expected: &str) {
+        assert_eq!(ask(&mut self.connection, call)[0], 1, "{call}");
+        assert_eq!(self.sent().join("\n"), lines(expected), "{call}");
+    }
+
+    /// The same for a call that is refused.
+    fn refuses(&mut self, call: &str, expected: &str) {
+        assert_eq!(ask(&mut self.connection, call)[0], 0, "{call}");
+        assert_eq!(self.sent().join("\n"), lines(expected), "{call}");
+    }
+
+    fn set_clock(&self, us: u64) {
+        self.server.set_clock(us);
+    }
+}
+
+fn lines(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_fixed_window_sends_its_count_once_and_then_increments() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.FIXED k 10 60000";
+    stream.admits(call, "SET k 1 PXAT 1779331260000");
+    stream.admits(call, "INCR k");
+    stream.set_clock(T0 + 30 * SECOND);
+    stream.admits("RL.FIXED k 10 1000", "INCR k");
+    stream.admits("RL.FIXED k 10 60000 COST 7", "INCRBY k 7");
+    // At its very end a window is over, and Redis still has the key.
+    stream.set_clock(T0 + 60 * SECOND);
+    let call = "RL.FIXED k 10 60000 COST 4";
+    stream.admits(call, "SET k 4 PXAT 1779331320000");
+
+    send::<()>(&mut stream.connection, &["SET", "k", "3", "PX", "5000"]);
+    assert_eq!(stream.sent(), ["SET k 3 PXAT 1779331265000"]);
+    stream.admits(call, "INCRBY k 4");
+}
+
+#[test]
+fn a_bucket_sends_its_state_and_an_expiry_only_when_that_is_new() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.TOKEN k 10 1 1000";
+    stream.admits(
+        call,
+        "SET k T1:9000000:1000000:1779331200000000 PXAT 1779331221000",
+    );
+    stream.admits(call, "SET k T1:8000000:1000000:1779331200000000 KEEPTTL");
+    stream.set_clock(T0 + 3 * SECOND / 2);
+    let cost_9 = format!("{call} COST 9");
+    stream.admits(&cost_9, "SET k T1:500000:1000000:1779331201500000 KEEPTTL");
+    // The bucket will be full later than the key may go.
+    stream.set_clock(T0 + 15 * SECOND);
+    stream.admits(
+        &cost_9,
+        "SET k T1:1000000:1000000:1779331215000000 PXAT 1779331236000",
+    );
+    stream.admits(call, "SET k T1:0:1000000:1779331215000000 KEEPTTL");
+    // Back by more than a jitter: the new time, admitted or not.
+    stream.set_clock(T0 + 5 * SECOND);
+    stream.refuses(call, "SET k T1:0:1000000:1779331205000000 KEEPTTL");
+    stream.refuses(call, "");
+    stream.set_clock(T0 + 7 * SECOND);
+    // By this clock and by that policy, the key would live longer than any may.
+    stream.admits(
+        call,
+        "SET k T1:1000000:1000000:1779331207000000 PXAT 1779331228000",
+    );
+    stream.set_clock(T0 + 8 * SECOND);
+    stream.admits(call, "SET k T1:1000000:1000000:1779331208000000 KEEPTTL");
+    stream.admits(
+        "RL.TOKEN k 1 1 1000",
+        "SET k T1:0:1000000:1779331208000000 PXAT 1779331211000",
+    );
+}
+
+#[test]
+fn counters_send_their_state_and_a_new_window_its_expiry() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.SLIDE k 10 60000";
+    stream.admits(call, "SET k S1:60000:1779331200000:0:1 PXAT 1779331320000");
+    stream.admits(
+        "RL.SLIDE k 10 60000 COST 4",
+        "SET k S1:60000:1779331200000:0:5 KEEPTTL",
+    );
+    stream.set_clock(T0 + 90 * SECOND);
+    stream.admits(call, "SET k S1:60000:1779331260000:5:1 PXAT 1779331380000");
+    stream.admits(call, "SET k S1:60000:1779331260000:5:2 KEEPTTL");
+    // Another window: what is used becomes its current count.
+    stream.admits(
+        "RL.SLIDE k 10 1000",
+        "SET k S1:1000:1779331290000:0:6 PXAT 1779331292000",
+    );
+    stream.set_clock(T0 + 80 * SECOND);
+    stream.refuses(
+        "RL.SLIDE k 6 1000",
+        "SET k S1:1000:1779331280000:0:6 KEEPTTL",
+    );
+    stream.refuses("RL.SLIDE k 6 1000", "");
+}
+
+#[test]
+fn a_log_sends_what_enters_and_what_leaves() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.SLIDE k 8 1000 EXACT";
+    stream.admits(
+        call,
+        "MULTI
+         RPUSH k 1779331200000000
+         PEXPIREAT k 1779331203000
+         EXEC",
+    );
+    stream.set_clock(T0 + 100_000);
+    stream.admits(
+        "RL.SLIDE k 8 1000 EXACT COST 3",
+        "RPUSH k 1779331200100000 1779331200100000 1779331200100000",
+    );
+    stream.set_clock(T0 + 500_000);
+    stream.admits(call, "RPUSH k 1779331200500000");
+    // One leaves, then three at once.
+    stream.set_clock(T0 + SECOND);
+    stream.admits(
+        call,
+        "MULTI
+         LPOP k
+         RPUSH k 1779331201000000
+         EXEC",
+    );
+    stream.set_clock(T0 + 1_100_000);
+    stream.admits(
+        "RL.SLIDE k 8 1000 EXACT COST 2",
+        "MULTI
+         LPOP k 3
+         RPUSH k 1779331201100000 1779331201100000
+         EXEC",
+    );
+    // The key goes when the newest unit has left, and no sooner.
+    stream.set_clock(T0 + 2_000_001);
+    stream.admits(
+        call,
+        "MULTI
+         LPOP k 2
+         RPUSH k 1779331202000001
+         EXEC",
+    );
+    stream.set_clock(T0 + 2_500_000);
+    stream.admits(
+        call,
+        "MULTI
+         LPOP k 2
+         RPUSH k 1779331202500000
+         PEXPIREAT k 1779331205500
+         EXEC",
+    );
+    // All have left.
+    stream.set_clock(T0 + 5_000_000);
+    stream.admits(
+        call,
+        "MULTI
+         DEL k
+         RPUSH k 1779331205000000
+         PEXPIREAT k 1779331208000
+         EXEC",
+    );
+}
+
+#[test]
+fn a_log_sends_the_future_that_became_now() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.SLIDE k 4 60000 EXACT";
+    for second in 0..3 {
+        stream.set_clock(T0 + second * SECOND);
+        assert_eq!(ask(&mut stream.connection, call)[0], 1);
+    }
+    stream.sent();
+    // Back by a jitter: it is still the time of the newest.
+    stream.set_clock(T0 + 2 * SECOND - 1_000);
+    stream.admits(call, "RPUSH k 1779331202000000");
+    // Two lie in the future; a refusal stores that.
+    stream.set_clock(T0 + SECOND);
+    stream.refuses(
+        call,
+        "MULTI
+         RPOP k 2
+         RPUSH k 1779331201000000 1779331201000000
+         EXEC",
+    );
+    stream.refuses(call, "");
+    // One lies in the future, and one is added.
+    send::<()>(&mut stream.connection, &["DEL", "k"]);
+    for second in [60, 61] {
+        stream.set_clock(T0 + second * SECOND);
+        assert_eq!(ask(&mut stream.connection, call)[0], 1);
+    }
+    stream.sent();
+    stream.set_clock(T0 + 60 * SECOND + 500_000);
+    stream.admits(
+        call,
+        "MULTI
+         RPOP k
+         RPUSH k 1779331260500000 1779331260500000
+         EXEC",
+    );
+    // All of them: the list is made anew, and ends when it did.
+    let end_ms: i64 = send(&mut stream.connection, &["PEXPIRETIME", "k"]);
+    stream.set_clock(T0);
+    stream.refuses(
+        &format!("{call} COST 2"),
+        &format!(
+            "MULTI
+             DEL k
+             RPUSH k {T0} {T0} {T0}
+             PEXPIREAT k {end_ms}
+             EXEC"
+        ),
+    );
+    assert_eq!(
+        send::<i64>(&mut stream.connection, &["PEXPIRETIME", "k"]),
+        end_ms
+    );
+}
+
+#[test]
+fn many_units_go_in_parts_of_one_transaction() {
+    let mut stream = Stream::at(T0);
+    ask(
+        &mut stream.connection,
+        "RL.SLIDE k 1000 60000 EXACT COST 300",
+    );
+    let sent = stream.sent();
+    let units = |command: &String| command.matches(" 1779331200000000").count();
+    assert_eq!(
+        sent.iter().map(units).collect::<Vec<_>>(),
+        [0, 128, 128, 44, 0, 0]
+    );
+    assert!(sent[1..4].iter().all(|push| push.starts_with("RPUSH k ")));
+    assert_eq!(
+        [&sent[0], &sent[4], &sent[5]],
+        ["MULTI", "PEXPIREAT k 1779331321000", "EXEC"]
+    );
+}
+
+#[test]
+fn refusals_and_errors_send_nothing() {
+    let mut stream = Stream::at(T0);
+    let forms = [
+        "RL.FIXED f 5 60000",
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+    ];
+    for call in forms {
+        assert_eq!(ask(&mut stream.connection, &format!("{call} COST 4"))[0], 1);
+    }
+    for words in [
+        "SET text hello PX 60000",
+        "SET endless 3",
+        "RPUSH list 1779331200000000",
+        "HSET hash field value",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        send::<()>(&mut stream.connection, &words);
+    }
+    stream.sent();
+    // Later, and back by no more than a jitter.
+    for us in [T0 + SECOND, T0, T0 - 1_000] {
+        stream.set_clock(us);
+        for call in forms {
+            stream.refuses(&format!("{call} COST 2"), "");
+            stream.refuses(&format!("{call} COST 6"), "");
+        }
+        for call in [
+            "RL.FIXED f 0 60000",
+            "RL.FIXED f 1 60000 COST",
+            "RL.FIXED f",
+            "RL.FIXED t 5 60000",
+            "RL.FIXED e 5 60000",
+            "RL.FIXED text 5 60000",
+            "RL.FIXED endless 5 60000",
+            "RL.TOKEN f 5 1 60000",
+            "RL.TOKEN t 9007199254740991 1 60000",
+            "RL.SLIDE t 5 60000",
+            "RL.SLIDE e 5 60000",
+            "RL.SLIDE s 5 60000 EXACT",
+            "RL.SLIDE s 5 60000 EXACT EXACT",
+            "RL.SLIDE list 5 60000 EXACT",
+            "RL.SLIDE hash 5 60000 EXACT",
+        ] {
+            error(&mut stream.connection, call);
+            assert_eq!(stream.sent(), Vec::<String>::new(), "{call}");
+        }
+    }
+    // Nor does a step back send anything for a cost that can never be admitted.
+    stream.set_clock(T0 - 5 * SECOND);
+    for call in forms {
+        stream.refuses(&format!("{call} COST 6"), "");
+    }
+}
+
+/// The server deletes a key that is past its TTL, and says so, before or with the call.
+#[test]
+fn a_key_past_its_ttl_is_deleted_before_it_is_made_anew() {
+    let mut stream = Stream::at(T0);
+    let mut us = T0;
+    for (call, ttl_ms, expected) in [
+        ("RL.FIXED k 5 1000", 1_000, "SET k 1 PXAT"),
+        ("RL.TOKEN k 5 1 1000", 11_000, "SET k T1:"),
+        ("RL.SLIDE k 5 1000", 2_000, "SET k S1:"),
+        ("RL.SLIDE k 5 1000 EXACT", 3_000, "RPUSH k"),
+    ] {
+        ask(&mut stream.connection, call);
+        stream.sent();
+        us += (ttl_ms + 1) * 1_000;
+        stream.set_clock(us);
+        assert_eq!(ask(&mut stream.connection, call)[..3], [1, 5, 4], "{call}");
+        let sent = stream.sent();
+        let of_the_call = |command: &&String| !["MULTI", "EXEC"].contains(&command.as_str());
+        let sent: Vec<_> = sent.iter().filter(of_the_call).collect();
+        assert!(
+            ["DEL k", "UNLINK k"].contains(&sent[0].as_str()),
+            "{call}: {sent:?}"
+        );
+        let made = sent
+            .iter()
+            .find(|command| !command.ends_with("L k") && !command.ends_with("K k"));
+        assert!(made.unwrap().starts_with(expected), "{call}: {sent:?}");
+        send::<()>(&mut stream.connection, &["DEL", "k"]);
+        // The windows of the counter lie on whole seconds.
+        us = us.next_multiple_of(SECOND);
+        stream.set_clock(us);
+    }
+}
+
+#[test]
+fn transactions_and_scripts_send_their_results_as_one() {
+    let mut stream = Stream::at(T0);
+    send::<()>(&mut stream.connection, &["MULTI"]);
+    for call in [
+        "RL.FIXED f 1 60000",
+        "RL.FIXED f 1 60000",
+        "RL.FIXED f 0 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+        "RL.SLIDE e 5 60000 EXACT",
+    ] {
+        let words: Vec<&str> = call.split(' ').collect();
+        send::<()>(&mut stream.connection, &words);
+    }
+    // One of the replies is an error.
+    let _ = try_send::<Value>(&mut stream.connection, &["EXEC"]);
+    assert_eq!(
+        stream.sent().join("\n"),
+        lines(
+            "MULTI
+             SET f 1 PXAT 1779331260000
+             RPUSH e 1779331200000000
+             PEXPIREAT e 1779331321000
+             RPUSH e 1779331200000000
+             EXEC"
+        )
+    );
+
+    // One that changes nothing sends nothing, not even its frame.
+    send::<()>(&mut stream.connection, &["MULTI"]);
+    send::<()>(&mut stream.connection, &["RL.FIXED", "f", "1", "60000"]);
+    send::<Value>(&mut stream.connection, &["EXEC"]);
+    assert_eq!(stream.sent(), Vec::<String>::new());
+
+    let script = "for _ = 1, 3 do redis.call('RL.FIXED', KEYS[1], 2, 60000) end
+                  return redis.call('RL.TOKEN', KEYS[2], 5, 1, 1000)";
+    let words = ["EVAL", script, "2", "g", "t"];
+    send::<Value>(&mut stream.connection, &words);
+    assert_eq!(
+        stream.sent().join("\n"),
+        lines(
+            "MULTI
+             SET g 1 PXAT 1779331260000
+             INCR g
+             SET t T1:4000000:1000000:1779331200000000 PXAT 1779331211000
+             EXEC"
+        )
+    );
+}
+
+#[test]
+fn a_call_is_sent_for_the_database_that_it_was_made_in() {
+    let mut stream = Stream::at(T0);
+    let mut other = stream.server.connect();
+    send::<()>(&mut other, &["SELECT", "3"]);
+    ask(&mut other, "RL.FIXED k 5 60000");
+    assert_eq!(stream.sent(), ["SELECT 3", "SET k 1 PXAT 1779331260000"]);
+}
