@@ -40,6 +40,14 @@ fn a_refused_call_does_not_cut_a_bucket() {
 }
 
 #[test]
+fn a_bucket_that_is_cut_is_full_even_while_the_clock_jitters() {
+    table::<Token>(&[
+        (token(10, 1, 1_000), T0, 2, [1, 10, 8, 0, 2_000]),
+        (token(5, 1, 1_000), T0 - 500, 6, [0, 5, 5, -1, 0]),
+    ]);
+}
+
+#[test]
 fn time_is_credited_at_the_rate_of_the_call_at_hand() {
     table::<Token>(&[
         (token(10, 1, 1_000), T0, 10, [1, 10, 0, 10_000, 10_000]),
@@ -211,6 +219,16 @@ fn a_counter_s_window_changes_with_a_step_back() {
     assert_eq!(run.key.get(), format!("S1:10000:{start_ms}:0:9"));
 }
 
+/// The new window is that of the instant which is judged, as the old one was.
+#[test]
+fn a_counter_s_window_changes_while_the_clock_jitters() {
+    let run = table::<Slide>(&[
+        (slide(10, 10_000), T0, 4, [1, 10, 6, 0, 20_000]),
+        (slide(10, 60_000), T0 - 500, 1, [1, 10, 5, 0, 120_001]),
+    ]);
+    assert_eq!(run.key.get(), format!("S1:60000:{}:0:5", T0 / MS));
+}
+
 /// Two windows used on one key in turn are stricter than either.
 #[test]
 fn a_counter_with_two_windows_in_turn_is_stricter_than_either() {
@@ -248,6 +266,30 @@ fn a_log_applies_the_new_window_to_the_entries_that_it_has() {
     ]);
     let entries = [5, 5, 6, 7, 8, 8, 8, 8].map(at);
     assert_eq!(run.key.entries_us(), entries);
+}
+
+/// Only an admitted call trims, and a step back is stored without one.
+#[test]
+fn a_refused_step_back_keeps_the_entries_that_have_left_a_shorter_window() {
+    let [long, short] = [exact(3, 10_000), exact(2, 2_000)];
+    let at = |seconds: u64| T0 + seconds * SECOND;
+    let run = table::<Exact>(&[
+        (long, at(0), 1, [1, 3, 2, 0, 10_000]),
+        (long, at(9), 2, [1, 3, 0, 10_000, 10_000]),
+        (short, at(7), 1, [0, 2, 0, 2_000, 2_000]),
+    ]);
+    assert_eq!(run.key.entries_us(), [0, 7, 7].map(at));
+}
+
+/// Whatever expiry it had: set by hand, or before the clock was set back.
+#[test]
+fn a_counter_s_key_lives_until_the_end_of_the_window_after_the_current_one() {
+    let end_ms = T0 / MS + 2_000;
+    for before_ms in [T0 / MS, end_ms - 1, end_ms, end_ms + 1, T0 / MS + 3_000] {
+        let mut key = Key::text(&format!("S1:1000:{}:3:4", T0 / MS), before_ms);
+        assert_eq!(key.call(slide(10, 1_000), T0 + 999, 1).unwrap()[0], 1);
+        assert_eq!(key.expire_at_ms(), Some(end_ms), "{before_ms}");
+    }
 }
 
 /// No key lives longer than the policy of the last admitted call allows, nor shorter than it needs.

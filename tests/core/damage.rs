@@ -347,6 +347,9 @@ proptest! {
         if outcome.is_ok() {
             read.sort_by_key(|(index, _)| *index);
             prop_assert!(read.is_sorted_by_key(|(_, entry)| *entry), "{read:?}");
+            // The ends always are.
+            let indexes = [read[0].0, read[read.len() - 1].0];
+            prop_assert_eq!(indexes, [0, u64::try_from(call.entries.len()).unwrap() - 1]);
         }
     }
 }
@@ -383,7 +386,51 @@ fn any_byte_at_any_place_of_a_number_is_read_or_refused_for_what_it_is() {
 }
 
 #[test]
-fn a_log_is_one_to_ten_thousand_entries_with_an_expiry() {
+fn a_state_is_valid_up_to_the_edges_of_what_can_be_written() {
+    let read = |text: &str| match text.as_bytes() {
+        [b'T', ..] => Bucket::decode(text.as_bytes()).is_ok(),
+        [b'S', ..] => Windows::decode(text.as_bytes()).is_ok(),
+        _ => Counter::decode(text.as_bytes()).is_ok(),
+    };
+    for (last, next) in [
+        // A bucket from which a part was taken, with a period in whole ms, at a valid time.
+        (
+            "T1:9007199254740990999:1000:1779331200000000",
+            "T1:9007199254740991000:1000:1779331200000000",
+        ),
+        ("T1:0:1000:1779331200000000", "T1:0:0:1779331200000000"),
+        (
+            "T1:0:3153600000000000:1779331200000000",
+            "T1:0:3153600000001000:1779331200000000",
+        ),
+        ("T1:0:2000:1779331200000000", "T1:0:2001:1779331200000000"),
+        ("T1:0:1000:1000000000000000", "T1:0:1000:999999999999999"),
+        ("T1:0:1000:9999999999999999", "T1:0:1000:10000000000000000"),
+        // A window on its grid, that holds an instant of the clock, and in which a unit was taken.
+        ("S1:7:999999999999:0:1", "S1:7:999999999992:0:1"),
+        ("S1:1000:1000000000000:0:1", "S1:1000:999999999000:0:1"),
+        ("S1:1:9999999999999:0:1", "S1:1:10000000000000:0:1"),
+        ("S1:1000:1779331200000:0:1", "S1:1000:1779331200001:0:1"),
+        ("S1:1000:1779331200000:0:1", "S1:1000:1779331200000:0:0"),
+        (
+            "S1:1000:1779331200000:9223372036854775807:1",
+            "S1:1000:1779331200000:9223372036854775808:1",
+        ),
+        (
+            "S1:1000:1779331200000:0:9223372036854775807",
+            "S1:1000:1779331200000:0:9223372036854775808",
+        ),
+        ("S1:3153600000000:0:0:1", "S1:3153600000001:0:0:1"),
+        ("1", "0"),
+        ("9223372036854775807", "9223372036854775808"),
+    ] {
+        assert!(read(last), "{last}");
+        assert!(!read(next), "{next}");
+    }
+}
+
+#[test]
+fn a_log_has_one_to_ten_thousand_entries() {
     let policy = crate::call::exact(10_000, 60_000);
     let most = usize::try_from(MAX_LOG).unwrap();
     let call = |len: usize| Key::log(&vec![T0; len], LAST / MS).call(policy, T0, 1);
@@ -391,6 +438,15 @@ fn a_log_is_one_to_ten_thousand_entries_with_an_expiry() {
     assert!(call(1).is_ok());
     assert!(call(most).is_ok());
     assert_eq!(call(most + 1), Err(InvalidState));
+}
+
+/// Even when both have left the window, so that the newest alone would tell.
+#[test]
+fn the_ends_of_a_log_are_always_in_order() {
+    let policy = crate::call::exact(10, 1_000);
+    let call = |entries_us: &[u64]| Key::log(entries_us, LAST / MS).call(policy, 2 * T0, 1);
+    assert_eq!(call(&[T0, T0]), Ok([1, 10, 9, 0, 1_000]));
+    assert_eq!(call(&[T0 + 1, T0]), Err(InvalidState));
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl<M: Model> Run<M> {
         let ttl_ms = self.key.expire_at_ms().unwrap() - now_ms;
         assert!(ttl_ms >= reset_after_ms, "TTL {ttl_ms} < {reset_after_ms}");
         let longest_ms = match policy {
-            Policy::Fixed { .. } => reset_after_ms,
+            // The window's end, and the end of the window after the current one.
+            Policy::Fixed { .. } | Policy::Slide { .. } => reset_after_ms,
             Policy::Token {
                 capacity,
                 refill,
@@ -81,9 +82,7 @@ impl<M: Model> Run<M> {
                 let double = 2 * u128::from(capacity) * u128::from(period_ms);
                 u64::try_from(double / u128::from(refill)).unwrap() + 1_000
             }
-            Policy::Slide { window_ms, .. } | Policy::Exact { window_ms, .. } => {
-                2 * window_ms + 1_000
-            }
+            Policy::Exact { window_ms, .. } => 2 * window_ms + 1_000,
         };
         assert!(ttl_ms <= longest_ms, "TTL {ttl_ms} > {longest_ms}");
     }
