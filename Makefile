@@ -7,7 +7,7 @@ BASES ?= redis:8 redis:7 valkey/valkey:8
 MODULE := target/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers image test-image clean
+.PHONY: help build run test lint test-unit test-server test-servers image test-image fuzz memcheck soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,19 @@ test-image: ## builds the image on each of BASES and tests it in containers
 	    docker build -t $$tag --build-arg REDIS_IMAGE=$$base . && \
 	    tests/image $$tag || exit 1; \
 	done
+
+fuzz: ## fuzzes the core for SECONDS (600) per target
+	@tests/setup build
+	@tests/setup tool c++ g++
+	tests/fuzz/run $(or $(SECONDS),600)
+
+memcheck: build ## the server tests with every server under valgrind
+	@tests/setup tool valgrind valgrind
+	REDIS_SERVER=$$(tests/setup server) tests/memcheck $(FORM)
+
+soak: build ## KEYS (5000000) that come and go, and memory that returns to where it was
+	REDIS_SERVER=$$(tests/setup server) RL_SOAK_KEYS=$(or $(KEYS),5000000) \
+	    cargo test --locked --test server -- --ignored --nocapture soak
 
 clean: ## removes what was built and fetched
 	cargo clean

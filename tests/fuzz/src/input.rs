@@ -1,0 +1,137 @@
+//! Bytes to policies, keys, costs and clocks. The edges of each range come up often.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use redis_rl::clock::Timestamp;
+use redis_rl::policy::{
+    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, SlidePolicy, Span,
+    TokenPolicy, Units,
+};
+use redis_rl::state::{Bucket, Counter, MAX_COUNT, Windows};
+
+use crate::call::{Key, Limiter, Value};
+
+/// Which algorithm.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Fixed,
+    Token,
+    Slide,
+    Exact,
+}
+
+impl<'a> Arbitrary<'a> for Kind {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        u.choose(&[Self::Fixed, Self::Token, Self::Slide, Self::Exact])
+            .copied()
+    }
+}
+
+fn in_range<T>(value: Option<T>) -> Result<T> {
+    value.ok_or(arbitrary::Error::IncorrectFormat)
+}
+
+/// 1 … `max`: small, close to `max`, or any.
+fn number(u: &mut Unstructured<'_>, max: u64) -> Result<u64> {
+    Ok(match u.int_in_range(0..=2)? {
+        0 => 1 + u64::from(u.arbitrary::<u16>()?) % max,
+        1 => max - u64::from(u.arbitrary::<u16>()?) % max,
+        _ => u.int_in_range(1..=max)?,
+    })
+}
+
+pub fn units(u: &mut Unstructured<'_>) -> Result<Units> {
+    in_range(Units::new(number(u, MAX_UNITS)?))
+}
+
+fn span(u: &mut Unstructured<'_>) -> Result<Span> {
+    in_range(Span::from_ms(number(u, MAX_SPAN_MS)?))
+}
+
+pub fn limiter(u: &mut Unstructured<'_>, kind: Kind) -> Result<Limiter> {
+    let limit = units(u)?;
+    let window = span(u)?;
+    Ok(match kind {
+        Kind::Fixed => Limiter::Fixed(FixedPolicy { limit, window }),
+        Kind::Token => Limiter::Token(in_range(TokenPolicy::new(limit, units(u)?, window))?),
+        Kind::Slide => Limiter::Slide(SlidePolicy { limit, window }),
+        Kind::Exact => {
+            let limit = in_range(Units::new(1 + limit.get() % MAX_LOG_LIMIT))?;
+            Limiter::Exact(in_range(ExactPolicy::new(SlidePolicy { limit, window }))?)
+        }
+    })
+}
+
+/// The clock's first or last instant, one in between, or about one of them.
+pub fn instant(u: &mut Unstructured<'_>) -> Result<Timestamp> {
+    let middle = in_range(Timestamp::from_us(1_779_331_200_000_000))?;
+    let about = *u.choose(&[middle, Timestamp::MIN, Timestamp::MAX])?;
+    near(u, about)
+}
+
+/// An instant µs, ms, seconds or years before or after another.
+pub fn near(u: &mut Unstructured<'_>, about: Timestamp) -> Result<Timestamp> {
+    let unit_us = u.choose(&[1, 1_000, 1_000_000, 100_000_000_000])?;
+    let offset_us = i64::from(u.arbitrary::<i16>()?) * unit_us;
+    let us = about.as_us().saturating_add_signed(offset_us);
+    in_range(Timestamp::from_us(
+        us.clamp(Timestamp::MIN.as_us(), Timestamp::MAX.as_us()),
+    ))
+}
+
+/// No key, one that somebody else made, or, mostly, one that these commands could have made.
+pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Option<Key>> {
+    let value = match (u.int_in_range(0..=3)?, kind) {
+        (0, _) => return Ok(None),
+        (1, Kind::Exact) => Value::Log(log(u, now)?),
+        (1, _) => Value::Text(u.arbitrary::<&[u8]>()?.to_vec()),
+        (_, Kind::Fixed) => Value::Text(Counter(number(u, MAX_COUNT)?).encode().to_vec()),
+        (_, Kind::Token) => Value::Text(bucket(u, now)?.encode().to_vec()),
+        (_, Kind::Slide) => Value::Text(windows(u, now)?.encode().to_vec()),
+        (_, Kind::Exact) => {
+            let mut log = log(u, now)?;
+            log.sort_unstable();
+            Value::Log(log)
+        }
+    };
+    let expire_at_ms = match u.int_in_range(0..=7)? {
+        0 => None,
+        1 => Some(u.int_in_range(0..=MAX_COUNT)?),
+        _ => Some(near(u, now)?.as_ms()),
+    };
+    Ok(Some(Key {
+        value,
+        expire_at_ms,
+    }))
+}
+
+fn bucket(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Bucket> {
+    let period = span(u)?;
+    let tokens = u128::from(units(u)?.get() - 1);
+    let fraction = u128::from(number(u, period.as_us())? - 1);
+    Ok(Bucket {
+        level: tokens * u128::from(period.as_us()) + fraction,
+        period,
+        time: near(u, now)?,
+    })
+}
+
+fn windows(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Windows> {
+    let window = span(u)?;
+    let at_ms = near(u, now)?.as_ms();
+    Ok(Windows {
+        window,
+        start_ms: at_ms - at_ms % window.as_ms(),
+        previous: number(u, MAX_COUNT)? - 1,
+        current: number(u, MAX_COUNT)?,
+    })
+}
+
+/// Up to 41 instants, each up to 255 times: up to 10,455 entries.
+fn log(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Vec<Timestamp>> {
+    let mut log = Vec::new();
+    for _ in 0..u.int_in_range(1..=41)? {
+        let times = usize::from(u.arbitrary::<u8>()?);
+        log.extend(std::iter::repeat_n(near(u, now)?, times));
+    }
+    Ok(log)
+}
