@@ -102,31 +102,50 @@ impl Change {
     }
 }
 
-/// A log of which every entry that is read is in order with all that were read before.
+/// What was read between the ends of a log: index and time. Two searches halve [`MAX_LOG_LIMIT`]
+/// entries at most 28 times each.
+type Between = ArrayVec<(u64, Timestamp), 64>;
+
+/// A log of which every entry that is read is in order with all that were read before; its ends
+/// always are.
 struct Reader<'a, L> {
     log: &'a mut L,
     len: u64,
-    /// Index and time of what was read. Two searches halve [`MAX_LOG_LIMIT`] entries at most 28
-    /// times each.
-    read: ArrayVec<(u64, Timestamp), 64>,
+    oldest: Timestamp,
+    newest: Timestamp,
+    /// Lent, as it is too large to be moved about.
+    between: &'a mut Between,
 }
 
 impl<'a, L: Log> Reader<'a, L> {
-    fn new(log: &'a mut L) -> Result<Self, InvalidState> {
+    fn new(log: &'a mut L, between: &'a mut Between) -> Result<Self, InvalidState> {
         let len = log.len();
         if !(1..=MAX_LOG_LIMIT).contains(&len) {
+            return Err(InvalidState);
+        }
+        let newest = log.get(len.saturating_sub(1))?;
+        let oldest = if len == 1 { newest } else { log.get(0)? };
+        if oldest > newest {
             return Err(InvalidState);
         }
         Ok(Self {
             log,
             len,
-            read: ArrayVec::new(),
+            oldest,
+            newest,
+            between,
         })
     }
 
     fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
-        let (mut earliest, mut latest) = (Timestamp::MIN, Timestamp::MAX);
-        for &(at, time) in &self.read {
+        if index == 0 {
+            return Ok(self.oldest);
+        }
+        if index == self.len.saturating_sub(1) {
+            return Ok(self.newest);
+        }
+        let (mut earliest, mut latest) = (self.oldest, self.newest);
+        for &(at, time) in &*self.between {
             match at.cmp(&index) {
                 Ordering::Less => earliest = earliest.max(time),
                 Ordering::Equal => return Ok(time),
@@ -134,14 +153,10 @@ impl<'a, L: Log> Reader<'a, L> {
             }
         }
         let time = self.log.get(index)?;
-        if time < earliest || time > latest || self.read.try_push((index, time)).is_err() {
+        if time < earliest || time > latest || self.between.try_push((index, time)).is_err() {
             return Err(InvalidState);
         }
         Ok(time)
-    }
-
-    fn newest(&mut self) -> Result<Timestamp, InvalidState> {
-        self.get(self.len.saturating_sub(1))
     }
 
     /// The first entry after an instant, or the length if there is none.
@@ -149,10 +164,10 @@ impl<'a, L: Log> Reader<'a, L> {
     /// Mostly few entries or none have left a window, so the distance from the oldest entry is
     /// doubled first and then halved: as few steps as halving the whole, and near ones first.
     fn first_after(&mut self, instant_us: u64) -> Result<u64, InvalidState> {
-        if self.newest()?.as_us() <= instant_us {
+        if self.newest.as_us() <= instant_us {
             return Ok(self.len);
         }
-        if self.get(0)?.as_us() > instant_us {
+        if self.oldest.as_us() > instant_us {
             return Ok(0);
         }
         // `low` is not after the instant, `high` is.
@@ -191,12 +206,10 @@ impl Found {
         policy: ExactPolicy,
         now: Timestamp,
     ) -> Result<Self, InvalidState> {
-        let (at, future) = match Elapsed::between(log.newest()?.as_us(), now) {
+        let (at, future) = match Elapsed::between(log.newest.as_us(), now) {
             Elapsed::At(at_us) => (Timestamp::from_us(at_us).unwrap_or(now), 0),
             Elapsed::SteppedBack => (now, log.len.saturating_sub(log.first_after(now.as_us())?)),
         };
-        // The ends are always checked.
-        log.get(0)?;
         let first = log.first_after(at.as_us().saturating_sub(policy.window().as_us()))?;
         Ok(Self {
             at,
@@ -248,9 +261,10 @@ pub fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
+    let mut between = Between::new();
     let (mut log, expire_at_ms) = match stored {
         Some((log, expire_at_ms)) => (
-            Some(Reader::new(log)?),
+            Some(Reader::new(log, &mut between)?),
             Some(expire_at_ms.ok_or(InvalidState)?),
         ),
         None => (None, None),

@@ -103,10 +103,7 @@ impl Counters {
         let window = self.windows.window;
         let next_us = start_us(&self.windows).saturating_add(window.as_us());
         if let Some(spare) = spare.checked_sub(self.windows.current) {
-            let before_us = faded_before_us(self.windows.previous, spare, window);
-            if before_us > 0 {
-                return next_us.saturating_sub(before_us);
-            }
+            return next_us.saturating_sub(faded_before_us(self.windows.previous, spare, window));
         }
         let after_us = next_us.saturating_add(window.as_us());
         after_us.saturating_sub(faded_before_us(self.windows.current, spare, window))
