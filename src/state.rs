@@ -124,8 +124,8 @@ impl Bucket {
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let bucket = || {
             let mut rest = text.strip_prefix(Self::TAG)?;
-            let level = decimal::parse_wide(field(&mut rest)?)?;
-            let period = Span::from_us(decimal::parse(field(&mut rest)?)?)?;
+            let level = decimal::take_wide(&mut rest)?;
+            let period = Span::from_us(decimal::take(&mut rest)?)?;
             let time = Timestamp::from_us(decimal::parse(rest)?)?;
             // 2^53 × 2^52 at most.
             let full = u128::from(MAX_UNITS).checked_mul(u128::from(period.as_us()))?;
@@ -175,9 +175,9 @@ impl Windows {
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let windows = || {
             let mut rest = text.strip_prefix(Self::TAG)?;
-            let window = Span::from_ms(decimal::parse(field(&mut rest)?)?)?;
-            let start_ms = decimal::parse(field(&mut rest)?)?;
-            let previous = decimal::parse(field(&mut rest)?)?;
+            let window = Span::from_ms(decimal::take(&mut rest)?)?;
+            let start_ms = decimal::take(&mut rest)?;
+            let previous = decimal::take(&mut rest)?;
             let current = decimal::parse(rest)?;
             let on_grid = start_ms % window.nonzero_ms() == 0;
             let in_range = start_ms <= Timestamp::MAX.as_ms()
@@ -222,14 +222,6 @@ pub fn encode_entry(time: Timestamp) -> Text {
     let mut text = Text::new();
     push(&mut text, time.as_us());
     text
-}
-
-/// Takes the next field, and the `:` that ends it, off a text.
-fn field<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let end = text.iter().position(|byte| *byte == b':')?;
-    let (field, rest) = text.split_at_checked(end)?;
-    *text = rest.get(1..)?;
-    Some(field)
 }
 
 fn tagged(tag: &[u8]) -> Text {
