@@ -16,8 +16,8 @@ use crate::support::{
 
 const SECOND: u64 = 1_000_000;
 
-/// A server whose clock is held may still count up to a millisecond or two by itself (see
-/// `clock.c`): keys that end that soon are not compared.
+/// A server whose clock is held may count on from it for a millisecond or two, until it reads it
+/// again (see `clock.c`): keys that end that soon are not compared.
 const SLACK_MS: u64 = 5;
 
 /// A sequence that looks random and is the same for the same seed (Steele et al., `SplitMix64`).
