@@ -7,7 +7,8 @@ BASES ?= redis:8 redis:7 valkey/valkey:8
 MODULE := target/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers image test-image fuzz memcheck soak clean
+.PHONY: help build run test lint test-unit test-server test-servers image test-image fuzz memcheck soak bench bench-quick bench-core \
+	instructions check-instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +79,26 @@ memcheck: build ## the server tests with every server under valgrind
 soak: build ## KEYS (5000000) that come and go, and memory that returns to where it was
 	REDIS_SERVER=$$(tests/setup server) RL_SOAK_KEYS=$(or $(KEYS),5000000) \
 	    cargo test --locked --test server -- --ignored --nocapture soak
+
+BENCH = REDIS_SERVER=$$(tests/setup server) cargo bench --locked --quiet --bench commands --
+
+bench: build ## the commands beside what one would use instead: every table, ROUNDS
+	@tests/setup tool valgrind valgrind
+	$(BENCH) full
+
+bench-quick: build ## the main rows of it, in under a minute
+	$(BENCH) quick
+
+bench-core: ## micro-benchmarks of the core
+	cargo bench --locked --bench core
+
+instructions: build ## counts instructions per command into benches/instructions.tsv
+	@tests/setup tool valgrind valgrind
+	$(BENCH) update
+
+check-instructions: build ## fails where a command got dearer than benches/instructions.tsv says
+	@tests/setup tool valgrind valgrind
+	$(BENCH) check
 
 clean: ## removes what was built and fetched
 	cargo clean

@@ -1,0 +1,80 @@
+//! The commands beside what one would use instead, measured on a real server: `make bench`.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `rows` | what is measured: each command line and the state it meets |
+//! | `server` | a server of its own, its processor time, its memory |
+//! | `wire` | the protocol, as cheaply as it can be spoken |
+//! | `load` | the load: closed loop at full pipelines, or at a fixed rate |
+//! | `callgrind` | instructions per command |
+//! | `recorded` | the instructions in the repository, and whether they still hold |
+//! | `report` | the tables |
+//! | `stats` | medians and their spread |
+//!
+//! `REDIS_SERVER` names the server, `RL_MODULE` the module (the release build unless set), and
+//! `REDIS_CELL_SO`, if set, redis-cell's module to measure beside it. `ROUNDS` sets how many rounds
+//! there are.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    unsafe_code,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::format_push_string,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a benchmark may fail"
+)]
+
+mod callgrind;
+mod load;
+mod recorded;
+mod report;
+mod rows;
+mod server;
+mod stats;
+mod wire;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
+  full          every table (the default)
+  quick         the main rows, in under a minute
+  instructions  instructions per command
+  profile       the same, and where they go
+  check         the same, against benches/instructions.tsv: fails where a command got dearer
+  update        the same, written to benches/instructions.tsv";
+
+fn main() -> ExitCode {
+    // cargo itself adds `--bench`.
+    let mut args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
+    let mode = if args.is_empty() {
+        "full".to_owned()
+    } else {
+        args.remove(0)
+    };
+    match mode.as_str() {
+        "full" => report::full(&args),
+        "quick" => report::quick(&args),
+        "instructions" => recorded::print(&args),
+        "profile" => recorded::profile(&args),
+        "check" => return recorded::check(),
+        "update" => recorded::update(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
