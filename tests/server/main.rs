@@ -18,6 +18,7 @@
     reason = "a test may fail"
 )]
 
+mod allocations;
 mod answers;
 mod any;
 mod clock;

@@ -5,6 +5,7 @@
 //! `REDIS_SERVER` names the binary, `redis-server` unless set. `REDIS_URL` names a server that is
 //! running already, for the tests in `any`, which then take turns on it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -47,25 +48,27 @@ pub fn module() -> &'static Path {
     })
 }
 
-/// The library that holds a server's clock, compiled once.
-fn clock_library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/clock.c");
-        let library =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("clock-{}.so", std::process::id()));
+/// A C library whose source lies beside these tests, compiled once.
+pub fn c_library(name: &'static str) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().expect("every library compiles");
+    let compile = || {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}.so", std::process::id()));
         let status = Command::new("cc")
             .args([
                 "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
             ])
-            .args([&library, &source])
+            .args([&library, &tests.join(format!("{name}.c"))])
             .status();
         assert!(
             status.expect("a C compiler runs").success(),
-            "the clock library compiles"
+            "{name}.c compiles"
         );
         library
-    })
+    };
+    compiled.entry(name).or_insert_with(compile).clone()
 }
 
 /// A running server.
@@ -91,6 +94,8 @@ pub struct Options {
     module: bool,
     clock: Option<u64>,
     port: u16,
+    preload: Vec<PathBuf>,
+    env: Vec<(&'static str, PathBuf)>,
 }
 
 impl Options {
@@ -100,6 +105,8 @@ impl Options {
             module: true,
             clock: None,
             port: 0,
+            preload: Vec::new(),
+            env: Vec::new(),
         }
     }
 
@@ -117,6 +124,17 @@ impl Options {
     /// Hold the wall clock, at first at `us` µs since the epoch.
     pub fn clock(mut self, us: u64) -> Self {
         self.clock = Some(us);
+        self
+    }
+
+    /// Load a C library that stands beside these tests before all others.
+    pub fn preload(mut self, name: &'static str) -> Self {
+        self.preload.push(c_library(name));
+        self
+    }
+
+    pub fn env(mut self, name: &'static str, path: &Path) -> Self {
+        self.env.push((name, path.to_owned()));
         self
     }
 
@@ -175,15 +193,20 @@ impl Options {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        let mut preload = self.preload;
         let clock = self.clock.map(|us| {
             let path = dir.path().join("clock");
             let clock = File::create(&path).expect("a clock file");
             set_clock(&clock, us);
-            command
-                .env("LD_PRELOAD", clock_library())
-                .env("RL_TEST_CLOCK", path);
+            command.env("RL_TEST_CLOCK", path);
+            preload.push(c_library("clock"));
             clock
         });
+        if !preload.is_empty() {
+            let paths = std::env::join_paths(preload).expect("paths without a colon");
+            command.env("LD_PRELOAD", paths);
+        }
+        command.envs(self.env);
         // SAFETY: one system call between fork and exec, which touches no memory: the server
         // ends with the thread that started it, even if that is killed.
         unsafe {

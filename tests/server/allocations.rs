@@ -1,0 +1,214 @@
+//! No call allocates memory of the module's own: what a command needs fits on the stack, or is the
+//! server's.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redis::{Connection, Value};
+
+use crate::support::{self, Options, Server, T0, send, try_send};
+
+/// What `allocations.c` tells, in its order.
+struct Counts {
+    allocations: u64,
+    found: u64,
+}
+
+/// A server in which the allocations of one library are counted.
+struct Counted {
+    server: Server,
+    page: File,
+}
+
+impl Counted {
+    fn start(library: &Path) -> Self {
+        let dir = tempfile::TempDir::new().expect("a temporary folder");
+        let path = dir.path().join("allocations");
+        let page = File::create_new(&path).expect("a file to share");
+        page.write_all_at(&[0; 16], 0).expect("a file to share");
+        let server = Options::new()
+            .clock(T0)
+            .preload("allocations")
+            .env("RL_TEST_ALLOCATIONS", &path)
+            .env("RL_TEST_LIBRARY", library)
+            .arg("enable-module-command", "yes")
+            .start_in(dir);
+        let page = File::open(server.dir().join("allocations")).expect("a file to share");
+        Self { server, page }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut bytes = [0; 16];
+        self.page.read_exact_at(&mut bytes, 0).expect("two numbers");
+        let number = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        Counts {
+            allocations: number(0),
+            found: number(8),
+        }
+    }
+}
+
+/// A library that allocates when it is loaded as a module, in Rust as the module is.
+fn allocating_library(dir: &Path) -> PathBuf {
+    let source = dir.join("allocates.rs");
+    let text = r#"
+        #[unsafe(no_mangle)]
+        pub extern "C" fn RedisModule_OnLoad(_: *mut (), _: *mut (), words: i32) -> i32 {
+            let bytes = vec![7_u8; 100 + words as usize];
+            i32::from(std::hint::black_box(bytes).len() > 0)
+        }"#;
+    fs::write(&source, text).expect("a file");
+    let library = dir.join("allocates.so");
+    let status = Command::new("rustc")
+        .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(
+        status.expect("rustc runs").success(),
+        "the library compiles"
+    );
+    library
+}
+
+/// Without this, a count of 0 could mean that nothing is counted.
+#[test]
+fn an_allocation_is_counted() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let library = allocating_library(dir.path());
+    let counted = Counted::start(&library);
+    let mut connection = counted.server.connect();
+    assert_eq!(counted.counts().found, 0);
+    for loads in 1..=3 {
+        // It allocates once, and then says that it can't be loaded.
+        let load = ["MODULE", "LOAD", library.to_str().unwrap()];
+        assert!(try_send::<()>(&mut connection, &load).is_err());
+        let counts = counted.counts();
+        assert_eq!((counts.found, counts.allocations), (loads, loads));
+    }
+}
+
+fn call(connection: &mut Connection, line: &str) -> Value {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    try_send(connection, &words).unwrap_or(Value::Nil)
+}
+
+/// The first integer of a decision, `None` for an error.
+fn allowed(reply: &Value) -> Option<i64> {
+    match reply {
+        Value::Array(integers) => match integers.first() {
+            Some(Value::Int(allowed)) => Some(*allowed),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[test]
+fn no_command_allocates() {
+    const ADMITTED: Option<i64> = Some(1);
+    const REFUSED: Option<i64> = Some(0);
+    const ERROR: Option<i64> = None;
+    let counted = Counted::start(support::module());
+    let mut connection = counted.server.connect();
+    assert!(counted.counts().found > 0, "the module is in the server");
+    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    send::<()>(
+        &mut connection,
+        &["SET", "text", "some text", "PX", "60000"],
+    );
+    send::<()>(&mut connection, &["RPUSH", "list", "a", "b", "c"]);
+    send::<()>(&mut connection, &["PEXPIRE", "list", "60000"]);
+    // Loading may allocate; calls must not, not even the first.
+    let before = counted.counts().allocations;
+    let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
+        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
+        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+    };
+
+    for form in [
+        "RL.FIXED f 5 60000",
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+    ] {
+        expect(&mut connection, form, ADMITTED);
+        expect(&mut connection, &format!("{form} COST 3"), ADMITTED);
+        expect(&mut connection, &format!("{form} COST 6"), REFUSED);
+        expect(&mut connection, form, ADMITTED);
+        expect(&mut connection, form, REFUSED);
+    }
+    // Long logs: many are appended, many read, many leave.
+    expect(
+        &mut connection,
+        "RL.SLIDE long 10000 60000 EXACT COST 9999",
+        ADMITTED,
+    );
+    expect(&mut connection, "RL.SLIDE long 10000 60000 EXACT", ADMITTED);
+    expect(
+        &mut connection,
+        "RL.SLIDE long 10000 60000 EXACT COST 500",
+        REFUSED,
+    );
+    for form in [
+        "RL.FIXED wide",
+        "RL.TOKEN wide:token 9007199254740991",
+        "RL.SLIDE wide:slide",
+    ] {
+        let line = format!("{form} 9007199254740991 3153600000000 COST 9007199254740990");
+        expect(&mut connection, &line, ADMITTED);
+    }
+    for error in [
+        "RL.FIXED f",
+        "RL.TOKEN t 1 1",
+        "RL.SLIDE s 1",
+        "RL.FIXED f 0 1",
+        "RL.TOKEN t 0 1 1",
+        "RL.SLIDE s 1 0",
+        "RL.SLIDE e 10001 1 EXACT",
+        "RL.FIXED f 1 1 EXACT",
+        "RL.TOKEN t 1 1 1 COST",
+        "RL.SLIDE s 1 1 COST x",
+        "RL.TOKEN t 2 1 3153600000000",
+        "RL.FIXED hash 1 1",
+        "RL.TOKEN hash 1 1 1",
+        "RL.SLIDE hash 1 1",
+        "RL.SLIDE hash 1 1 EXACT",
+        "RL.FIXED text 1 1",
+        "RL.TOKEN text 1 1 1",
+        "RL.SLIDE text 1 1",
+        "RL.SLIDE list 1 1 EXACT",
+    ] {
+        expect(&mut connection, error, ERROR);
+    }
+
+    // A clock that was set back is stored, even by a refusal.
+    counted.server.set_clock(T0 - 5_000_000);
+    for form in [
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+    ] {
+        expect(&mut connection, form, REFUSED);
+    }
+    // All that was taken has left.
+    counted.server.set_clock(T0 + 300_000_000);
+    for form in [
+        "RL.FIXED f 5 60000",
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+        "RL.SLIDE long 10000 60000 EXACT",
+    ] {
+        expect(&mut connection, form, ADMITTED);
+    }
+    // No memory left: what needs none is answered, the rest is refused.
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    expect(&mut connection, "RL.FIXED f 5 60000", ADMITTED);
+    expect(&mut connection, "RL.FIXED new 5 60000", ERROR);
+    expect(&mut connection, "RL.SLIDE new 5 60000 EXACT", ERROR);
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]);
+    counted.server.set_clock(1);
+    expect(&mut connection, "RL.FIXED f 5 60000", ERROR);
+}
