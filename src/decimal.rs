@@ -36,40 +36,29 @@ pub fn parse_wide(text: &[u8]) -> Option<u128> {
 /// pass.
 #[inline]
 pub(crate) fn take(text: &mut &[u8]) -> Option<u64> {
-    let digits = take_digits(text);
-    let canonical = match digits.text {
-        [b'0'] => true,
-        [b'1'..=b'9', ..] => digits.text.len() <= SAFE_DIGITS,
-        _ => false,
-    };
-    if canonical {
-        return Some(digits.number);
+    let (digits, number) = take_digits(text)?;
+    match digits {
+        [b'1'..=b'9', ..] if digits.len() <= SAFE_DIGITS => Some(number),
+        _ => parse(digits),
     }
-    parse(digits.text)
 }
 
 /// The same for up to 38 digits.
 #[inline]
 pub(crate) fn take_wide(text: &mut &[u8]) -> Option<u128> {
-    let before = *text;
-    if let Some(number) = take(text) {
-        return Some(u128::from(number));
+    let (digits, number) = take_digits(text)?;
+    match digits {
+        [b'1'..=b'9', ..] if digits.len() <= SAFE_DIGITS => Some(u128::from(number)),
+        _ => parse_wide(digits),
     }
-    let len = before.len().checked_sub(text.len())?.checked_sub(1)?;
-    parse_wide(before.get(..len)?)
 }
 
-struct Digits<'a> {
-    text: &'a [u8],
-    /// What the text says, if it has at most [`SAFE_DIGITS`].
-    number: u64,
-}
-
-fn take_digits<'a>(text: &mut &'a [u8]) -> Digits<'a> {
-    let whole = *text;
+/// Takes digits and the `:` behind them off the front of a text, and what they say if they are at
+/// most [`SAFE_DIGITS`].
+fn take_digits<'a>(text: &mut &'a [u8]) -> Option<(&'a [u8], u64)> {
     let mut number = 0_u64;
     let mut len = 0_usize;
-    for byte in whole {
+    for byte in *text {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             break;
@@ -77,24 +66,9 @@ fn take_digits<'a>(text: &mut &'a [u8]) -> Digits<'a> {
         number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
         len = len.wrapping_add(1);
     }
-    let (digits, rest) = whole.split_at_checked(len).unwrap_or_default();
-    // Without the `:` nothing is taken for a number.
-    match rest {
-        [b':', rest @ ..] => {
-            *text = rest;
-            Digits {
-                text: digits,
-                number,
-            }
-        }
-        _ => {
-            *text = &[];
-            Digits {
-                text: &[],
-                number: 0,
-            }
-        }
-    }
+    let (digits, rest) = text.split_at_checked(len)?;
+    *text = rest.strip_prefix(b":")?;
+    Some((digits, number))
 }
 
 /// No number of so many digits overflows.
