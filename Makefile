@@ -50,7 +50,7 @@ test-unit: ## the core, without a server
 	cargo test --locked --doc
 
 test-server: build ## the module in a real server, REDIS_SERVER or the machine's own
-	REDIS_SERVER=$$(tests/setup server) cargo test --locked --test server
+	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers
 	@tests/setup fetch
@@ -74,13 +74,13 @@ fuzz: ## fuzzes the core for SECONDS (600) per target
 
 memcheck: build ## the server tests with every server under valgrind
 	@tests/setup tool valgrind valgrind
-	REDIS_SERVER=$$(tests/setup server) tests/memcheck $(FORM)
+	server=$$(tests/setup server) && REDIS_SERVER=$$server tests/memcheck $(FORM)
 
 soak: build ## KEYS (5000000) that come and go, and memory that returns to where it was
-	REDIS_SERVER=$$(tests/setup server) RL_SOAK_KEYS=$(or $(KEYS),5000000) \
+	server=$$(tests/setup server) && REDIS_SERVER=$$server RL_SOAK_KEYS=$(or $(KEYS),5000000) \
 	    cargo test --locked --test server -- --ignored --nocapture soak
 
-BENCH = REDIS_SERVER=$$(tests/setup server) cargo bench --locked --quiet --bench commands --
+BENCH = server=$$(tests/setup server) && REDIS_SERVER=$$server cargo bench --locked --quiet --bench commands --
 
 bench: build ## the commands beside what one would use instead: every table, ROUNDS
 	@tests/setup tool valgrind valgrind

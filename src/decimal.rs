@@ -104,7 +104,7 @@ fn digit(byte: u8) -> Option<u64> {
 }
 
 /// Reads eight digits at once: neighbours are joined to pairs, pairs to fours, fours to the whole.
-/// State holds about forty digits, which cost more one by one than the decision on them.
+/// A time in µs has twice eight of them.
 fn eight_digits(text: [u8; 8]) -> Option<u64> {
     const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     const ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -190,6 +190,44 @@ mod tests {
                 text[at] = byte;
                 assert_eq!(eight_digits(text), None, "{byte} at {at}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_is_what_is_read() {
+        let numbers = [
+            "0",
+            "7",
+            "42",
+            "99999999",
+            "1779331200000000",
+            "9999999999999999999",
+        ];
+        let wide = [
+            "10000000000000000000",
+            "18446744073709551615",
+            "18446744073709551616",
+        ];
+        let wider = [
+            "28363200000000000000000000000000",
+            "99999999999999999999999999999999999999",
+        ];
+        let others = ["", "00", "01", "-1", "+1", "1x", " 1", "x"];
+        for text in numbers.iter().chain(&wide).chain(&wider).chain(&others) {
+            let line = format!("{text}:rest");
+            let mut rest = line.as_bytes();
+            assert_eq!(take(&mut rest), parse(text.as_bytes()), "{text}");
+            let mut rest = line.as_bytes();
+            let taken = take_wide(&mut rest);
+            assert_eq!(taken, parse_wide(text.as_bytes()), "{text}");
+            if taken.is_some() {
+                assert_eq!(rest, b"rest");
+            }
+            assert_eq!(
+                take(&mut text.as_bytes()),
+                None,
+                "{text} without what ends it"
+            );
         }
     }
 }

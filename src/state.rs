@@ -123,7 +123,7 @@ impl Bucket {
     /// a token was taken.
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let bucket = || {
-            let mut rest = text.strip_prefix(Self::TAG)?;
+            let mut rest = body(text, Self::TAG)?;
             let level = decimal::take_wide(&mut rest)?;
             let period = Span::from_us(decimal::take(&mut rest)?)?;
             let time = Timestamp::from_us(decimal::parse(rest)?)?;
@@ -174,7 +174,7 @@ impl Windows {
     /// unit was taken.
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let windows = || {
-            let mut rest = text.strip_prefix(Self::TAG)?;
+            let mut rest = body(text, Self::TAG)?;
             let window = Span::from_ms(decimal::take(&mut rest)?)?;
             let start_ms = decimal::take(&mut rest)?;
             let previous = decimal::take(&mut rest)?;
@@ -222,6 +222,15 @@ pub fn encode_entry(time: Timestamp) -> Text {
     let mut text = Text::new();
     push(&mut text, time.as_us());
     text
+}
+
+/// What follows the tag, unless the text is longer than any of ours: somebody's megabytes are not
+/// read to their end.
+fn body<'a>(text: &'a [u8], tag: &[u8]) -> Option<&'a [u8]> {
+    if text.len() > MAX_TEXT {
+        return None;
+    }
+    text.strip_prefix(tag)
 }
 
 fn tagged(tag: &[u8]) -> Text {
@@ -368,6 +377,8 @@ mod tests {
             "S1:0:0:80:1",
             "S1:60000:1779331200000:9223372036854775808:1",
             "T1:60000:1779331200000:80:1",
+            "S1:60000:1779331200000:18446744073709551617:1",
+            "S1:18446744073709611616:1779331200000:80:1",
         ] {
             assert_eq!(
                 Windows::decode(text.as_bytes()),

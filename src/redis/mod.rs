@@ -100,7 +100,7 @@ struct Loaded {
 ///
 /// Nor is there anything to do when a slot moves to another node as a whole, as Valkey 9 can.
 fn options() -> c_int {
-    /// From Valkey's header; other servers do not list it.
+    /// From Valkey's header. No other server known to us lists it among its options.
     const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
     // SAFETY: a plain read; the function takes nothing and returns a number.
     let known = unsafe { raw::RedisModule_GetModuleOptionsAll.map_or(0, |known| known()) };
@@ -149,8 +149,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 Ok(api) => api,
                 Err(missing) => return Err(refuse(ctx, TOO_OLD, missing)),
             };
-            let words = Words::new(&api).ok_or(Error::Internal)?;
-            let Loaded { api, .. } = LOADED.get_or_init(|| Loaded { api, words });
+            // The library may have stayed in memory since the module was loaded before.
+            if LOADED.get().is_none() {
+                let words = Words::new(&api).ok_or(Error::Internal)?;
+                LOADED.get_or_init(|| Loaded { api, words });
+            }
+            let Some(Loaded { api, .. }) = LOADED.get() else {
+                return Err(Error::Internal);
+            };
             for command in REPLICATED {
                 if !exists(ctx, api, command) {
                     return Err(refuse(
