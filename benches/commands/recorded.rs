@@ -17,7 +17,7 @@ use crate::rows::BASE;
 use crate::server;
 
 /// How much dearer a command may get, in per cent.
-const TOLERANCE: f64 = 2.0;
+const TOLERANCE: f64 = 4.0;
 /// The same where another compiler has built it.
 const COMPILER_TOLERANCE: f64 = 8.0;
 /// How far, on a build that is not recorded, its ratio to [`BASE`] may lie above the highest that is.
