@@ -126,12 +126,14 @@ fn keywords<'a>(
     })
 }
 
+#[inline]
 fn units(arg: Option<&[u8]>, error: Error) -> Result<Units, Error> {
     decimal::parse(arg.ok_or(Error::Arity)?)
         .and_then(Units::new)
         .ok_or(error)
 }
 
+#[inline]
 fn span(arg: Option<&[u8]>, error: Error) -> Result<Span, Error> {
     decimal::parse(arg.ok_or(Error::Arity)?)
         .and_then(Span::from_ms)

@@ -5,7 +5,7 @@ use core::num::{NonZeroU64, NonZeroU128};
 
 /// `a × b`, which always fits.
 pub(crate) fn product(a: u64, b: u64) -> u128 {
-    u128::from(a).saturating_mul(u128::from(b))
+    u128::from(a).wrapping_mul(u128::from(b))
 }
 
 /// `dividend / divisor`, rounded down.
