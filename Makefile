@@ -4,7 +4,7 @@ PORT ?= 6379
 IMAGE ?= redis-rl
 # What `make test-image` builds on, the first one being the Dockerfile's default.
 BASES ?= redis:8 redis:7 valkey/valkey:8
-MODULE := target/release/libredis_rl.so
+MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test lint test-unit test-server test-servers image test-image fuzz memcheck soak bench bench-quick bench-core \
@@ -28,7 +28,7 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 	echo && \
 	echo "  Five integers: allowed, limit, remaining, retry_after_ms, reset_after_ms. Stop it with Ctrl-C." && \
 	echo && \
-	exec $$server --port $(PORT) --loadmodule $(CURDIR)/$(MODULE) --save '' --appendonly no
+	exec $$server --port $(PORT) --loadmodule $(MODULE) --save '' --appendonly no
 
 test: lint test-unit test-server ## everything that shows that it works
 	@if docker info >/dev/null 2>&1; then \
