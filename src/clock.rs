@@ -41,7 +41,7 @@ impl Timestamp {
     /// The least whole number of ms after which an instant `at_us` has come; 0 if it has.
     #[must_use]
     pub const fn ms_until(self, at_us: u64) -> u64 {
-        at_us.saturating_sub(self.0).div_ceil(1_000)
+        at_us.saturating_sub(self.0).saturating_add(999) / 1_000
     }
 }
 

@@ -6,9 +6,9 @@
 #[inline]
 pub fn parse(text: &[u8]) -> Option<u64> {
     match text {
-        b"0" => Some(0),
-        [b'1'..=b'9', ..] => digits(text),
-        _ => None,
+        [] => None,
+        [b'0', rest @ ..] => rest.is_empty().then_some(0),
+        _ => digits(text),
     }
 }
 
@@ -32,13 +32,22 @@ pub fn parse_wide(text: &[u8]) -> Option<u128> {
         .checked_add(u128::from(digits(low)?))
 }
 
+/// Reads sixteen digits, leading zeros included.
+#[inline]
+pub(crate) fn sixteen_digits(text: &[u8]) -> Option<u64> {
+    let (high, low) = text.split_first_chunk()?;
+    let [high, low] = eight_digits([*high, low.try_into().ok()?])?;
+    Some(high.wrapping_mul(100_000_000).wrapping_add(low))
+}
+
 /// Takes a canonical integer of 0 … `u64::MAX` and the `:` behind it off the front of a text, in one
 /// pass.
 #[inline]
 pub(crate) fn take(text: &mut &[u8]) -> Option<u64> {
     let (digits, number) = take_digits(text)?;
     match digits {
-        [b'1'..=b'9', ..] if digits.len() <= SAFE_DIGITS => Some(number),
+        [b'0', more @ ..] => more.is_empty().then_some(0),
+        [_, ..] if digits.len() <= SAFE_DIGITS => Some(number),
         _ => parse(digits),
     }
 }
@@ -48,77 +57,101 @@ pub(crate) fn take(text: &mut &[u8]) -> Option<u64> {
 pub(crate) fn take_wide(text: &mut &[u8]) -> Option<u128> {
     let (digits, number) = take_digits(text)?;
     match digits {
-        [b'1'..=b'9', ..] if digits.len() <= SAFE_DIGITS => Some(u128::from(number)),
+        [b'0', more @ ..] => more.is_empty().then_some(0),
+        [_, ..] if digits.len() <= SAFE_DIGITS => Some(u128::from(number)),
         _ => parse_wide(digits),
     }
-}
-
-/// Takes digits and the `:` behind them off the front of a text, and what they say if they are at
-/// most [`SAFE_DIGITS`].
-fn take_digits<'a>(text: &mut &'a [u8]) -> Option<(&'a [u8], u64)> {
-    let mut number = 0_u64;
-    let mut len = 0_usize;
-    for byte in *text {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-        len = len.wrapping_add(1);
-    }
-    let (digits, rest) = text.split_at_checked(len)?;
-    *text = rest.strip_prefix(b":")?;
-    Some((digits, number))
 }
 
 /// No number of so many digits overflows.
 const SAFE_DIGITS: usize = 19;
 
+/// Takes digits and the `:` behind them off the front of a text, and what they say if they are at
+/// most [`SAFE_DIGITS`].
+#[inline]
+fn take_digits<'a>(text: &mut &'a [u8]) -> Option<(&'a [u8], u64)> {
+    let mut number = 0_u64;
+    let mut len = 0_usize;
+    let mut rest = *text;
+    // Eight bytes are there almost always, so none of them needs to be asked for.
+    while let Some((eight, after)) = rest.split_first_chunk::<8>() {
+        for byte in eight {
+            let Some(digit) = digit(*byte) else {
+                return end_field(text, len, number);
+            };
+            number = number.wrapping_mul(10).wrapping_add(digit);
+            len = len.wrapping_add(1);
+        }
+        rest = after;
+    }
+    for byte in rest {
+        let Some(digit) = digit(*byte) else { break };
+        number = number.wrapping_mul(10).wrapping_add(digit);
+        len = len.wrapping_add(1);
+    }
+    end_field(text, len, number)
+}
+
+/// Takes so many digits, which say `number`, and the `:` behind them.
+#[inline]
+fn end_field<'a>(text: &mut &'a [u8], len: usize, number: u64) -> Option<(&'a [u8], u64)> {
+    let (digits, rest) = text.split_at_checked(len)?;
+    *text = rest.strip_prefix(b":")?;
+    Some((digits, number))
+}
+
 /// Reads digits alone, leading zeros included.
 #[inline]
-fn digits(mut text: &[u8]) -> Option<u64> {
-    if text.len() > SAFE_DIGITS {
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.len() >= 8 {
+        return many_digits(text);
+    }
+    let mut number = 0_u64;
+    for byte in text {
+        number = number.wrapping_mul(10).wrapping_add(digit(*byte)?);
+    }
+    Some(number)
+}
+
+fn many_digits(text: &[u8]) -> Option<u64> {
+    let Some((eight, rest)) = text.split_first_chunk() else {
         return text.iter().try_fold(0_u64, |number, byte| {
             number.checked_mul(10)?.checked_add(digit(*byte)?)
         });
-    }
-    let mut number = 0_u64;
-    while let Some((eight, rest)) = text.split_first_chunk() {
-        number = number
-            .wrapping_mul(100_000_000)
-            .wrapping_add(eight_digits(*eight)?);
-        text = rest;
-    }
-    let mut valid = true;
-    for byte in text {
-        let digit = byte.wrapping_sub(b'0');
-        valid &= digit <= 9;
-        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-    }
-    valid.then_some(number)
+    };
+    let [high] = eight_digits([*eight])?;
+    rest.iter().try_fold(high, |number, byte| {
+        number.checked_mul(10)?.checked_add(digit(*byte)?)
+    })
 }
 
+#[inline]
 fn digit(byte: u8) -> Option<u64> {
-    let digit = byte.wrapping_sub(b'0');
-    (digit <= 9).then_some(u64::from(digit))
+    let digit = u64::from(byte).wrapping_sub(u64::from(b'0'));
+    (digit <= 9).then_some(digit)
 }
 
-/// Reads eight digits at once: neighbours are joined to pairs, pairs to fours, fours to the whole.
-/// A time in µs has twice eight of them.
-fn eight_digits(text: [u8; 8]) -> Option<u64> {
+/// Reads eight digits at once, once or several times: neighbours are joined to pairs, pairs to
+/// fours, fours to the whole.
+#[inline]
+fn eight_digits<const N: usize>(texts: [[u8; 8]; N]) -> Option<[u64; N]> {
     const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     const ZEROS: u64 = 0x3030_3030_3030_3030;
     /// Moves `:` … `?`, the only other bytes that share the digits' upper half, out of it.
     const SIXES: u64 = 0x0606_0606_0606_0606;
-    let bytes = u64::from_le_bytes(text);
-    if bytes & HIGH != ZEROS || bytes.wrapping_add(SIXES) & HIGH != ZEROS {
-        return None;
-    }
-    // The first digit is in the lowest byte, so each step adds the higher neighbour.
-    let ones = bytes.wrapping_sub(ZEROS);
-    let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
+    let words = texts.map(u64::from_le_bytes);
+    let others = words.iter().fold(0, |others, bytes| {
+        others | (bytes & HIGH ^ ZEROS) | (bytes.wrapping_add(SIXES) & HIGH ^ ZEROS)
+    });
+    (others == 0).then(|| {
+        words.map(|bytes| {
+            // The first digit is in the lowest byte, so each step adds the higher neighbour.
+            let ones = bytes.wrapping_sub(ZEROS);
+            let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
+            let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+            fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff
+        })
+    })
 }
 
 #[cfg(test)]
@@ -179,16 +212,22 @@ mod tests {
     fn eight_digits_are_read_as_one_by_one() {
         for number in [0_u64, 1, 12_345_678, 87_654_321, 90_000_009, 99_999_999] {
             let text = format!("{number:08}");
-            assert_eq!(
-                eight_digits(text.as_bytes().try_into().unwrap()),
-                Some(number)
-            );
+            assert_eq!(digits(text.as_bytes()), Some(number));
+            let twice = format!("{text}{number:08}");
+            let sixteen = Some(number * 100_000_000 + number);
+            assert_eq!(digits(twice.as_bytes()), sixteen);
+            assert_eq!(sixteen_digits(twice.as_bytes()), sixteen);
+            assert_eq!(sixteen_digits(format!("{twice}0").as_bytes()), None);
+            assert_eq!(sixteen_digits(&twice.as_bytes()[1..]), None);
         }
-        for at in 0..8 {
+        for at in 0..17 {
             for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_digit()) {
-                let mut text = *b"12345678";
+                let mut text = *b"12345678123456781";
                 text[at] = byte;
-                assert_eq!(eight_digits(text), None, "{byte} at {at}");
+                for len in at + 1..=text.len() {
+                    assert_eq!(digits(&text[..len]), None, "{byte} at {at} of {len}");
+                    assert_eq!(sixteen_digits(&text[..len]), None);
+                }
             }
         }
     }

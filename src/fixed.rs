@@ -104,6 +104,7 @@ impl Usage for Window {
 /// # Errors
 ///
 /// [`InvalidState`] if the key holds no count ≥ 1 or has no expiry.
+#[inline]
 pub fn decide(
     policy: &FixedPolicy,
     stored: Option<Stored<'_>>,

@@ -6,6 +6,8 @@
 
 use core::num::NonZeroU64;
 
+use crate::wide::product;
+
 /// Largest limit, capacity, refill or cost: 2^53 − 1, exact in every client language.
 pub const MAX_UNITS: u64 = 9_007_199_254_740_991;
 /// Longest window or period, and longest time in which a bucket may fill: 100 years, in ms.
@@ -119,8 +121,8 @@ impl TokenPolicy {
     #[must_use]
     pub fn new(capacity: Units, refill: Units, period: Span) -> Option<Self> {
         // Both products are below 2^53 × 2^42 = 2^95.
-        let fill = u128::from(capacity.get()).checked_mul(u128::from(period.as_ms()))?;
-        let longest = u128::from(refill.get()).checked_mul(u128::from(MAX_SPAN_MS))?;
+        let fill = product(capacity.get(), period.as_ms());
+        let longest = product(refill.get(), MAX_SPAN_MS);
         (fill <= longest).then_some(Self {
             capacity,
             refill,

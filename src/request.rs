@@ -104,13 +104,33 @@ struct Keywords {
 }
 
 /// What follows the positional arguments, each keyword at most once, in any order and case.
+#[expect(
+    clippy::inline_always,
+    reason = "most calls have none, and need not ask"
+)]
+#[inline(always)]
 fn keywords<'a>(
+    mut args: impl Iterator<Item = &'a [u8]>,
+    grammar: Exact,
+) -> Result<Keywords, Error> {
+    match args.next() {
+        None => Ok(Keywords {
+            cost: Units::ONE,
+            exact: false,
+        }),
+        Some(first) => some_keywords(first, args, grammar),
+    }
+}
+
+fn some_keywords<'a>(
+    first: &'a [u8],
     mut args: impl Iterator<Item = &'a [u8]>,
     grammar: Exact,
 ) -> Result<Keywords, Error> {
     let mut cost = None;
     let mut exact = false;
-    while let Some(keyword) = args.next() {
+    let mut next = Some(first);
+    while let Some(keyword) = next {
         if keyword.eq_ignore_ascii_case(COST) && cost.is_none() {
             let value = args.next().ok_or(Error::Syntax)?;
             cost = Some(units(Some(value), Error::Cost)?);
@@ -119,6 +139,7 @@ fn keywords<'a>(
         } else {
             return Err(Error::Syntax);
         }
+        next = args.next();
     }
     Ok(Keywords {
         cost: cost.unwrap_or(Units::ONE),

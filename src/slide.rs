@@ -229,6 +229,7 @@ fn faded_before_us(units: u64, spare: u64, window: Span) -> u64 {
 /// # Errors
 ///
 /// [`InvalidState`] if the key holds no such counters or has no expiry.
+#[inline]
 pub fn decide(
     policy: &SlidePolicy,
     stored: Option<Stored<'_>>,
@@ -250,14 +251,14 @@ pub fn decide(
         return Ok(Outcome::admitted(&counters, cost, write));
     }
     let mut outcome = Outcome::refused(&counters, cost);
-    if cost <= policy.limit {
-        outcome.write = windows
-            .filter(|windows| Elapsed::between(start_us(windows), now) == Elapsed::SteppedBack)
-            .map(|_| Write {
-                text: counters.windows.encode(),
-                expire_at_ms: None,
-                added: None,
-            });
+    let stepped_back = windows
+        .is_some_and(|windows| Elapsed::between(start_us(&windows), now) == Elapsed::SteppedBack);
+    if stepped_back && cost <= policy.limit {
+        outcome.write = Some(Write {
+            text: counters.windows.encode(),
+            expire_at_ms: None,
+            added: None,
+        });
     }
     Ok(outcome)
 }

@@ -17,6 +17,7 @@ use crate::clock::Timestamp;
 use crate::decimal;
 use crate::error::InvalidState;
 use crate::policy::{MAX_UNITS, Span, Units};
+use crate::wide::product;
 
 /// The longest text: a tag, two spans and two counts, or a level of 32 digits, a span and a time.
 pub const MAX_TEXT: usize = 72;
@@ -85,6 +86,7 @@ impl Counter {
     /// # Errors
     ///
     /// [`InvalidState`] for anything but a canonical integer in range.
+    #[inline]
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         match decimal::parse(text) {
             Some(count @ 1..=MAX_COUNT) => Ok(Self(count)),
@@ -121,14 +123,15 @@ impl Bucket {
     ///
     /// [`InvalidState`] for anything that [`Self::encode`] does not write for a bucket from which
     /// a token was taken.
+    #[inline]
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let bucket = || {
             let mut rest = body(text, Self::TAG)?;
             let level = decimal::take_wide(&mut rest)?;
             let period = Span::from_us(decimal::take(&mut rest)?)?;
-            let time = Timestamp::from_us(decimal::parse(rest)?)?;
-            // 2^53 × 2^52 at most.
-            let full = u128::from(MAX_UNITS).checked_mul(u128::from(period.as_us()))?;
+            let time = Timestamp::from_us(decimal::sixteen_digits(rest)?)?;
+            // Of the largest bucket: 2^53 × 2^52.
+            let full = product(MAX_UNITS, period.as_us());
             (level < full).then_some(Self {
                 level,
                 period,
@@ -172,6 +175,7 @@ impl Windows {
     ///
     /// [`InvalidState`] for anything that [`Self::encode`] does not write for windows in which a
     /// unit was taken.
+    #[inline]
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         let windows = || {
             let mut rest = body(text, Self::TAG)?;
@@ -210,8 +214,9 @@ impl Windows {
 /// # Errors
 ///
 /// [`InvalidState`] for anything else.
+#[inline]
 pub fn decode_entry(text: &[u8]) -> Result<Timestamp, InvalidState> {
-    decimal::parse(text)
+    decimal::sixteen_digits(text)
         .and_then(Timestamp::from_us)
         .ok_or(InvalidState)
 }

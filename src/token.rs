@@ -95,18 +95,19 @@ impl Fill {
     fn ms_until(&self, goal: u128) -> u64 {
         let missing = goal.saturating_sub(self.level);
         let wait_us = div_ceil(missing, self.policy.refill().nonzero());
-        // A policy fills within 100 years, so this is below 10^16 + 3.2 × 10^15.
-        let at_us = u128::from(self.at_us).saturating_add(wait_us);
-        self.now.ms_until(u64::try_from(at_us).unwrap_or(u64::MAX))
+        // A policy fills within 100 years: 3.2 × 10^15.
+        let wait_us = u64::try_from(wait_us).unwrap_or(u64::MAX);
+        self.now.ms_until(self.at_us.saturating_add(wait_us))
     }
 
     /// The key may go once the bucket is full again. The expiry is set with as much slack as a
     /// key may have, so that a bucket in use rarely needs a new one.
     fn lifetime(&self) -> Lifetime {
         let now_ms = self.now.as_ms();
-        let period_ms = product(self.policy.capacity().get(), self.policy.period().as_ms());
-        // Twice the time to fill from empty: below 2 × 2^42.
-        let double_fill_ms = div_floor(period_ms.saturating_mul(2), self.policy.refill().nonzero());
+        // Twice the time to fill from empty: 2^53 × 2^43 before the division, below 2 × 2^42 after.
+        let period_ms = self.policy.period().as_ms();
+        let double = product(self.policy.capacity().get(), period_ms.saturating_mul(2));
+        let double_fill_ms = div_floor(double, self.policy.refill().nonzero());
         let most_ms = now_ms
             .saturating_add(u64::try_from(double_fill_ms).unwrap_or(u64::MAX))
             .saturating_add(1_000);
@@ -165,6 +166,7 @@ fn convert(level: u128, from: Span, to: Span) -> u128 {
 /// # Errors
 ///
 /// [`InvalidState`] if the key holds no bucket or has no expiry.
+#[inline]
 pub fn decide(
     policy: &TokenPolicy,
     stored: Option<Stored<'_>>,
@@ -192,22 +194,20 @@ pub fn decide(
         return Ok(Outcome::admitted(&fill, cost, write));
     }
     let mut outcome = Outcome::refused(&fill, cost);
-    if cost <= policy.capacity() {
-        outcome.write = bucket
-            .filter(|bucket| stepped_back(bucket, now))
-            .map(|bucket| Write {
-                text: Bucket {
-                    time: now,
-                    ..bucket
-                }
-                .encode(),
+    match bucket {
+        // Set back: the instant that was judged is before the stored one.
+        Some(bucket) if cost <= policy.capacity() && fill.at_us < bucket.time.as_us() => {
+            let bucket = Bucket {
+                time: now,
+                ..bucket
+            };
+            outcome.write = Some(Write {
+                text: bucket.encode(),
                 expire_at_ms: None,
                 added: None,
             });
+        }
+        _ => {}
     }
     Ok(outcome)
-}
-
-fn stepped_back(bucket: &Bucket, now: Timestamp) -> bool {
-    Elapsed::between(bucket.time.as_us(), now) == Elapsed::SteppedBack
 }

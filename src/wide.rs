@@ -19,7 +19,8 @@ pub(crate) fn div_floor(dividend: u128, divisor: NonZeroU64) -> u128 {
 /// `dividend / divisor`, rounded up.
 pub(crate) fn div_ceil(dividend: u128, divisor: NonZeroU64) -> u128 {
     match dividend.checked_sub(1) {
-        Some(below) => div_floor(below, divisor).saturating_add(1),
+        // At most the dividend.
+        Some(below) => div_floor(below, divisor).wrapping_add(1),
         None => 0,
     }
 }
