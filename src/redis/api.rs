@@ -95,6 +95,7 @@ api! {
     list_pop = RedisModule_ListPop: fn(*mut RedisModuleKey, c_int) -> *mut RedisModuleString;
     signal_modified_key = RedisModule_SignalModifiedKey: fn(*mut RedisModuleCtx, *mut RedisModuleString) -> c_int;
     set_module_options = RedisModule_SetModuleOptions: fn(*mut RedisModuleCtx, c_int);
+    get_used_memory_ratio = RedisModule_GetUsedMemoryRatio: fn() -> f32;
     get_context_flags = RedisModule_GetContextFlags: fn(*mut RedisModuleCtx) -> c_int;
     replicate = RedisModule_Replicate: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> c_int;
     call = RedisModule_Call: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> *mut RedisModuleCallReply;

@@ -18,19 +18,19 @@ use core::slice;
 
 /// `RL.FIXED key limit window_ms [COST n]`
 pub(super) fn rl_fixed(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-    let request = request::fixed(args.after_key())?;
+    let request = request::fixed(args.after_key(server))?;
     judge_text(server, args, &request, fixed::decide)
 }
 
 /// `RL.TOKEN key capacity refill period_ms [COST n]`
 pub(super) fn rl_token(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-    let request = request::token(args.after_key())?;
+    let request = request::token(args.after_key(server))?;
     judge_text(server, args, &request, token::decide)
 }
 
 /// `RL.SLIDE key limit window_ms [COST n] [EXACT]`
 pub(super) fn rl_slide(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-    let Request { policy, cost } = request::slide(args.after_key())?;
+    let Request { policy, cost } = request::slide(args.after_key(server))?;
     match policy {
         SlideForm::Counter(policy) => {
             judge_text(server, args, &Request { policy, cost }, slide::decide)
@@ -50,14 +50,15 @@ fn judge_text<P>(
 ) -> Result<Decision, Error> {
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
-    let found = Found::look_up(server, name, Kind::String, now)?;
-    let stored = found.live().map(|(key, expire_at_ms)| Stored {
+    let mut key = server.open(name)?;
+    let found = Found::look_up(&key, Kind::String, now)?;
+    let stored = found.is_live().then(|| Stored {
         text: key.text(),
-        expire_at_ms,
+        expire_at_ms: found.expire_at_ms,
     });
     let Outcome { decision, write } = decide(&request.policy, stored, now, request.cost)?;
     if let Some(write) = write {
-        store_text(server, name, found, &write)?;
+        store_text(server, name, &mut key, found, &write)?;
     }
     Ok(decision)
 }
@@ -65,16 +66,17 @@ fn judge_text<P>(
 fn store_text<'call>(
     server: Server<'call>,
     name: Name<'call>,
-    mut found: Found<'call>,
+    key: &mut Key<'call>,
+    found: Found,
     write: &Write,
 ) -> Result<(), Error> {
     let expire_at_ms = write.expire_at_ms.map(signed).transpose()?;
     if !found.is_live() {
-        found.make_room(server, name)?;
+        make_room(server, name, key, found)?;
     }
-    found.key.set_text(&write.text)?;
+    key.set_text(&write.text)?;
     if let Some(at) = expire_at_ms {
-        found.key.set_expire_at_ms(at)?;
+        key.set_expire_at_ms(at)?;
     }
     server.modified(name);
     match write.added {
@@ -92,16 +94,15 @@ fn judge_log(
 ) -> Result<Decision, Error> {
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
-    let found = Found::look_up(server, name, Kind::List, now)?;
-    let mut log = found
-        .live()
-        .map(|(key, expire_at_ms)| (Log::new(server, name, key), expire_at_ms));
-    let len = log.as_ref().map_or(0, |(log, _)| exact::Log::len(log));
-    let stored = log.as_mut().map(|(log, expire_at_ms)| (log, *expire_at_ms));
+    let key = server.open(name)?;
+    let found = Found::look_up(&key, Kind::List, now)?;
+    let mut log = found.is_live().then(|| Log::new(server, name, &key));
+    let len = log.as_ref().map_or(0, exact::Log::len);
+    let stored = log.as_mut().map(|log| (log, found.expire_at_ms));
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
     if let Some(change) = change {
         drop(log);
-        store_log(server, name, found, len, &change)?;
+        store_log(server, name, key, found, len, &change)?;
     }
     Ok(decision)
 }
@@ -109,7 +110,8 @@ fn judge_log(
 fn store_log<'call>(
     server: Server<'call>,
     name: Name<'call>,
-    mut found: Found<'call>,
+    mut key: Key<'call>,
+    found: Found,
     len: u64,
     change: &Change,
 ) -> Result<(), Error> {
@@ -120,29 +122,28 @@ fn store_log<'call>(
     let kept = found.expire_at_ms.filter(|_| found.is_live());
     let expire_at_ms = signed(change.expire_at_ms.or(kept).ok_or(Error::Internal)?)?;
     if !found.is_live() {
-        if found.make_room(server, name)? {
+        if make_room(server, name, &mut key, found)? {
             server.replicate_key(c"DEL", name);
         }
     } else if change.lengthens() && server.out_of_memory(name) {
         return Err(Error::OutOfMemory);
     }
-    let key = &mut found.key;
     // A list that loses all its entries is gone, and its expiry with it.
     let emptied = change.trimmed.saturating_add(change.retimed) >= len;
     if emptied && len > 0 {
         // A handle that has read entries holds an iterator, and the server aborts when such a
         // handle is left without a list.
-        *key = server.open(name)?;
+        key = server.open(name)?;
         key.delete()?;
         server.replicate_key(c"DEL", name);
     } else {
-        trim(server, name, key, End::Oldest, change.trimmed)?;
-        trim(server, name, key, End::Newest, change.retimed)?;
+        trim(server, name, &mut key, End::Oldest, change.trimmed)?;
+        trim(server, name, &mut key, End::Newest, change.retimed)?;
     }
     push(
         server,
         name,
-        key,
+        &mut key,
         entry,
         change.retimed.saturating_add(change.appended),
     )?;
@@ -203,9 +204,9 @@ fn push(
     Ok(())
 }
 
-/// A key as it was found.
-struct Found<'call> {
-    key: Key<'call>,
+/// What was found in a key.
+#[derive(Clone, Copy)]
+struct Found {
     expire_at_ms: Option<u64>,
     holds: Holds,
 }
@@ -220,22 +221,15 @@ enum Holds {
     State,
 }
 
-impl<'call> Found<'call> {
-    /// Looks a key up and checks its type.
+impl Found {
+    /// Looks into a key and checks its type.
     ///
     /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
     /// shows it, as it may for as long as a script runs.
-    fn look_up(
-        server: Server<'call>,
-        name: Name<'call>,
-        kind: Kind,
-        now: Timestamp,
-    ) -> Result<Self, Error> {
-        let key = server.open(name)?;
+    fn look_up(key: &Key<'_>, kind: Kind, now: Timestamp) -> Result<Self, Error> {
         let found = key.kind();
         if found == Kind::Nothing {
             return Ok(Self {
-                key,
                 expire_at_ms: None,
                 holds: Holds::Nothing,
             });
@@ -249,33 +243,33 @@ impl<'call> Found<'call> {
             return Err(Error::WrongType);
         };
         Ok(Self {
-            key,
             expire_at_ms,
             holds,
         })
     }
 
-    fn is_live(&self) -> bool {
+    /// Whether it counts, and not as absent.
+    fn is_live(self) -> bool {
         self.holds == Holds::State
     }
+}
 
-    /// The key and its expiry, unless it counts as absent.
-    fn live(&self) -> Option<(&Key<'call>, Option<u64>)> {
-        self.is_live().then_some((&self.key, self.expire_at_ms))
+/// Makes room for a new value, if there is memory for it, and tells whether something that counted
+/// as absent had to be deleted.
+fn make_room(
+    server: Server<'_>,
+    name: Name<'_>,
+    key: &mut Key<'_>,
+    found: Found,
+) -> Result<bool, Error> {
+    if server.out_of_memory(name) {
+        return Err(Error::OutOfMemory);
     }
-
-    /// Makes room for a new key, if there is memory for it, and tells whether something that
-    /// counted as absent had to be deleted.
-    fn make_room(&mut self, server: Server<'call>, name: Name<'call>) -> Result<bool, Error> {
-        if server.out_of_memory(name) {
-            return Err(Error::OutOfMemory);
-        }
-        let past = self.holds == Holds::Past;
-        if past {
-            self.key.delete()?;
-        }
-        Ok(past)
+    let past = found.holds == Holds::Past;
+    if past {
+        key.delete()?;
     }
+    Ok(past)
 }
 
 /// The list in a key as a log.
@@ -283,6 +277,7 @@ struct Log<'call, 'key> {
     server: Server<'call>,
     name: Name<'call>,
     key: &'key Key<'call>,
+    len: u64,
     /// A second handle on the same key, and the index it last read.
     far: Option<Key<'call>>,
     last: Option<u64>,
@@ -297,6 +292,7 @@ impl<'call, 'key> Log<'call, 'key> {
             server,
             name,
             key,
+            len: key.len(),
             far: None,
             last: None,
         }
@@ -305,7 +301,7 @@ impl<'call, 'key> Log<'call, 'key> {
 
 impl exact::Log for Log<'_, '_> {
     fn len(&self) -> u64 {
-        self.key.len()
+        self.len
     }
 
     fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {

@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
-use self::server::{Args, Server, Words};
+use self::server::{Args, Loaded, Server, Words};
 use crate::decision::Decision;
 use crate::error::Error;
 
@@ -85,13 +85,6 @@ const MODULE: &CStr = c"rl";
 const VERSION: c_int = 100;
 
 const TOO_OLD: &CStr = c"it needs Redis 7.0 or Valkey 8.0 or later, this server lacks";
-
-/// What is made when the module is loaded and used by every call. It is never released: the
-/// library may stay in memory when the module is unloaded, and be used again when it is loaded.
-struct Loaded {
-    api: Api,
-    words: Words,
-}
 
 /// What the server may take for granted. Keys are opened so that they can be written to, and a
 /// refusal leaves them as they are. And as there is no data type of our own to load, and nothing is
@@ -184,13 +177,13 @@ unsafe extern "C" fn callback<E: Entry>(
     argv: *mut *mut RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    let Some(Loaded { api, words }) = LOADED.get() else {
+    let Some(loaded) = LOADED.get() else {
         return api::ERR;
     };
     // SAFETY: the context comes from the server, for this call.
-    let server = unsafe { Server::new(ctx, api, words) };
+    let server = unsafe { Server::new(ctx, loaded) };
     // SAFETY: as above.
-    let args = unsafe { Args::new(server, argv, argc) };
+    let args = unsafe { Args::new(argv, argc) };
     server.reply(guard(|| {
         if args.len() < E::COMMAND.min_args {
             return Err(Error::Arity);

@@ -3,6 +3,7 @@
 //! The wrappers are safe: a [`Server`] exists only inside a command callback, on the server's main
 //! thread, and everything it hands out is borrowed from it.
 
+use core::cell::Cell;
 use core::ffi::{CStr, c_int};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -19,8 +20,14 @@ use crate::error::Error;
 #[derive(Clone, Copy)]
 pub(super) struct Server<'call> {
     ctx: *mut RedisModuleCtx,
-    api: &'call Api,
-    words: &'call Words,
+    loaded: &'call Loaded,
+}
+
+/// What is made when the module is loaded and used by every call. It is never released: the
+/// library may stay in memory when the module is unloaded, and be used again when it is loaded.
+pub(super) struct Loaded {
+    pub(super) api: Api,
+    pub(super) words: Words,
 }
 
 /// Strings of the server's that go into many commands on the replication stream: made once, at
@@ -61,24 +68,19 @@ pub(super) struct Name<'call>(NonNull<RedisModuleString>, PhantomData<&'call ()>
 /// The arguments of one command call, its name first.
 #[derive(Clone, Copy)]
 pub(super) struct Args<'call> {
-    server: Server<'call>,
     argv: &'call [NonNull<RedisModuleString>],
 }
 
 impl<'call> Args<'call> {
     /// # Safety
     ///
-    /// `argv` and `argc` are those that the server passed to the callback that `server` is for.
-    pub(super) unsafe fn new(
-        server: Server<'call>,
-        argv: *mut *mut RedisModuleString,
-        argc: c_int,
-    ) -> Self {
+    /// `argv` and `argc` are those that the server passed to a running command callback.
+    pub(super) unsafe fn new(argv: *mut *mut RedisModuleString, argc: c_int) -> Self {
         let len = usize::try_from(argc).unwrap_or(0);
         // SAFETY: the server passes `argc` pointers to strings, none of them null (so each is a
         // valid `NonNull`), which stay until the callback returns.
         let argv = unsafe { slice::from_raw_parts(argv.cast(), len) };
-        Self { server, argv }
+        Self { argv }
     }
 
     pub(super) fn len(self) -> usize {
@@ -91,11 +93,11 @@ impl<'call> Args<'call> {
     }
 
     /// What follows the key.
-    pub(super) fn after_key(self) -> impl Iterator<Item = &'call [u8]> {
-        self.argv
+    pub(super) fn after_key(self, server: Server<'call>) -> impl Iterator<Item = &'call [u8]> {
+        let after_key = self.argv.get(2..).unwrap_or_default();
+        after_key
             .iter()
-            .skip(2)
-            .map(move |arg| self.server.bytes(Name(*arg, PhantomData)))
+            .map(move |arg| server.bytes(Name(*arg, PhantomData)))
     }
 }
 
@@ -103,12 +105,8 @@ impl<'call> Server<'call> {
     /// # Safety
     ///
     /// `ctx` is the context that the server passed to a running command callback.
-    pub(super) unsafe fn new(
-        ctx: *mut RedisModuleCtx,
-        api: &'call Api,
-        words: &'call Words,
-    ) -> Self {
-        Self { ctx, api, words }
+    pub(super) unsafe fn new(ctx: *mut RedisModuleCtx, loaded: &'call Loaded) -> Self {
+        Self { ctx, loaded }
     }
 
     /// The instant of this command: the server's own, or on Redis 7.0, which does not tell it,
@@ -129,17 +127,22 @@ impl<'call> Server<'call> {
     ///
     /// Memory may be over its limit for a moment while an eviction policy makes room, and then
     /// such commands go on. So where it is, the server is asked what it would say to `SET`; the
-    /// `W` in the format keeps it from doing more than that.
+    /// `W` in the format keeps it from doing more than that. The ratio is the cheaper question, and
+    /// near 1 it may be rounded.
     pub(super) fn out_of_memory(self, key: Name<'_>) -> bool {
+        // SAFETY: the function takes nothing and returns a number.
+        if unsafe { (self.loaded.api.get_used_memory_ratio)() } < 1.0 {
+            return false;
+        }
         // SAFETY: the context is that of the running command.
-        let flags = unsafe { (self.api.get_context_flags)(self.ctx) };
+        let flags = unsafe { (self.loaded.api.get_context_flags)(self.ctx) };
         if flags & api::OUT_OF_MEMORY == 0 {
             return false;
         }
         // SAFETY: the format names two strings, and two live ones follow.
         let reply = unsafe {
             let key = key.0.as_ptr();
-            (self.api.call)(self.ctx, c"SET".as_ptr(), c"MWEss".as_ptr(), key, key)
+            (self.loaded.api.call)(self.ctx, c"SET".as_ptr(), c"MWEss".as_ptr(), key, key)
         };
         let Some(reply) = NonNull::new(reply) else {
             return true;
@@ -147,9 +150,9 @@ impl<'call> Server<'call> {
         let mut len = 0;
         // SAFETY: the reply is live until it is freed below, and its text with it.
         unsafe {
-            let text = (self.api.call_reply_proto)(reply.as_ptr(), &raw mut len);
+            let text = (self.loaded.api.call_reply_proto)(reply.as_ptr(), &raw mut len);
             let refused = bytes_at(text.cast(), len).starts_with(b"-OOM");
-            (self.api.free_call_reply)(reply.as_ptr());
+            (self.loaded.api.free_call_reply)(reply.as_ptr());
             refused
         }
     }
@@ -157,10 +160,11 @@ impl<'call> Server<'call> {
     /// The bytes of a string.
     fn bytes(self, string: Name<'call>) -> &'call [u8] {
         let mut len = 0;
-        // SAFETY: the string is live for the call, and nobody writes to it meanwhile.
+        // SAFETY: the string is live for the call, so that its bytes are what comes back, and nobody
+        // writes to them meanwhile.
         unsafe {
-            let text = (self.api.string_ptr_len)(string.0.as_ptr(), &raw mut len);
-            bytes_at(text.cast(), len)
+            let text = (self.loaded.api.string_ptr_len)(string.0.as_ptr(), &raw mut len);
+            slice::from_raw_parts(text.cast(), len)
         }
     }
 
@@ -168,16 +172,20 @@ impl<'call> Server<'call> {
     pub(super) fn open(self, name: Name<'call>) -> Result<Key<'call>, Error> {
         let mode = api::READ | api::WRITE;
         // SAFETY: the context is that of the running command, and the name is live.
-        let key = unsafe { (self.api.open_key)(self.ctx, name.0.as_ptr(), mode) };
-        NonNull::new(key)
-            .map(|key| Key { server: self, key })
+        let handle = unsafe { (self.loaded.api.open_key)(self.ctx, name.0.as_ptr(), mode) };
+        NonNull::new(handle)
+            .map(|handle| Key {
+                server: self,
+                handle,
+                text: Cell::new(None),
+            })
             .ok_or(Error::Internal)
     }
 
     /// Tells the server that a key was changed: for those who watch or cache it.
     pub(super) fn modified(self, name: Name<'_>) {
         // SAFETY: the context is that of the running command, and the name is live.
-        unsafe { (self.api.signal_modified_key)(self.ctx, name.0.as_ptr()) };
+        unsafe { (self.loaded.api.signal_modified_key)(self.ctx, name.0.as_ptr()) };
     }
 
     /// Tells replicas and the AOF that `key` has a new value and, if given, a new expiry.
@@ -187,24 +195,24 @@ impl<'call> Server<'call> {
         // length, another live string, a number.
         unsafe {
             match expire_at_ms {
-                Some(at) => (self.api.replicate)(
+                Some(at) => (self.loaded.api.replicate)(
                     self.ctx,
                     c"SET".as_ptr(),
                     c"sbsl".as_ptr(),
                     key,
                     text,
                     value.len(),
-                    self.words.pxat.as_ptr(),
+                    self.loaded.words.pxat.as_ptr(),
                     at,
                 ),
-                None => (self.api.replicate)(
+                None => (self.loaded.api.replicate)(
                     self.ctx,
                     c"SET".as_ptr(),
                     c"sbs".as_ptr(),
                     key,
                     text,
                     value.len(),
-                    self.words.keep_ttl.as_ptr(),
+                    self.loaded.words.keep_ttl.as_ptr(),
                 ),
             };
         }
@@ -216,8 +224,14 @@ impl<'call> Server<'call> {
         // SAFETY: each format is followed by what it names: a live string, a number.
         unsafe {
             match by {
-                1 => (self.api.replicate)(self.ctx, c"INCR".as_ptr(), c"s".as_ptr(), key),
-                _ => (self.api.replicate)(self.ctx, c"INCRBY".as_ptr(), c"sl".as_ptr(), key, by),
+                1 => (self.loaded.api.replicate)(self.ctx, c"INCR".as_ptr(), c"s".as_ptr(), key),
+                _ => (self.loaded.api.replicate)(
+                    self.ctx,
+                    c"INCRBY".as_ptr(),
+                    c"sl".as_ptr(),
+                    key,
+                    by,
+                ),
             };
         }
     }
@@ -226,7 +240,7 @@ impl<'call> Server<'call> {
     pub(super) fn replicate_key(self, command: &CStr, key: Name<'_>) {
         // SAFETY: the format names one string, and a live one follows.
         unsafe {
-            (self.api.replicate)(self.ctx, command.as_ptr(), c"s".as_ptr(), key.0.as_ptr());
+            (self.loaded.api.replicate)(self.ctx, command.as_ptr(), c"s".as_ptr(), key.0.as_ptr());
         }
     }
 
@@ -235,7 +249,7 @@ impl<'call> Server<'call> {
         let key = key.0.as_ptr();
         // SAFETY: the format names a string and a number, and a live one and one follow.
         unsafe {
-            (self.api.replicate)(self.ctx, command.as_ptr(), c"sl".as_ptr(), key, number);
+            (self.loaded.api.replicate)(self.ctx, command.as_ptr(), c"sl".as_ptr(), key, number);
         }
     }
 
@@ -245,7 +259,7 @@ impl<'call> Server<'call> {
         // SAFETY: the format names a string, and a vector of strings with its length; all are
         // live, and a `Name` is a pointer to one.
         unsafe {
-            (self.api.replicate)(
+            (self.loaded.api.replicate)(
                 self.ctx,
                 command.as_ptr(),
                 c"sv".as_ptr(),
@@ -260,7 +274,7 @@ impl<'call> Server<'call> {
     pub(super) fn string(self, text: &[u8]) -> Option<OwnString<'call>> {
         // SAFETY: the server copies `len` bytes from the buffer.
         let string =
-            unsafe { (self.api.create_string)(self.ctx, text.as_ptr().cast(), text.len()) };
+            unsafe { (self.loaded.api.create_string)(self.ctx, text.as_ptr().cast(), text.len()) };
         NonNull::new(string).map(|string| OwnString {
             server: self,
             string,
@@ -274,14 +288,14 @@ impl<'call> Server<'call> {
             match result {
                 Ok(decision) => {
                     let reply = decision.reply();
-                    (self.api.reply_with_array)(self.ctx, 5);
+                    (self.loaded.api.reply_with_array)(self.ctx, 5);
                     for integer in reply {
-                        (self.api.reply_with_long_long)(self.ctx, integer);
+                        (self.loaded.api.reply_with_long_long)(self.ctx, integer);
                     }
                     api::OK
                 }
-                Err(Error::Arity) => (self.api.wrong_arity)(self.ctx),
-                Err(error) => (self.api.reply_with_error)(self.ctx, error.text().as_ptr()),
+                Err(Error::Arity) => (self.loaded.api.wrong_arity)(self.ctx),
+                Err(error) => (self.loaded.api.reply_with_error)(self.ctx, error.text().as_ptr()),
             }
         }
     }
@@ -306,7 +320,7 @@ impl OwnString<'_> {
 impl Drop for OwnString<'_> {
     fn drop(&mut self) {
         // SAFETY: the string is ours, and this is its only release.
-        unsafe { (self.server.api.free_string)(self.server.ctx, self.string.as_ptr()) }
+        unsafe { (self.server.loaded.api.free_string)(self.server.ctx, self.string.as_ptr()) }
     }
 }
 
@@ -338,13 +352,15 @@ impl End {
 /// An open key; it is closed when it is dropped.
 pub(super) struct Key<'call> {
     server: Server<'call>,
-    key: NonNull<RedisModuleKey>,
+    handle: NonNull<RedisModuleKey>,
+    /// Where the value's text is, once it has been read, until the key is changed.
+    text: Cell<Option<(NonNull<u8>, usize)>>,
 }
 
 impl Key<'_> {
     pub(super) fn kind(&self) -> Kind {
         // SAFETY: the key is open.
-        match unsafe { (self.server.api.key_type)(self.key.as_ptr()) } {
+        match unsafe { (self.server.loaded.api.key_type)(self.handle.as_ptr()) } {
             api::EMPTY => Kind::Nothing,
             api::STRING => Kind::String,
             api::LIST => Kind::List,
@@ -355,56 +371,59 @@ impl Key<'_> {
     /// When the key expires, in ms since the epoch; `None` without a TTL.
     pub(super) fn expire_at_ms(&self) -> Option<u64> {
         // SAFETY: the key is open.
-        let at = unsafe { (self.server.api.get_abs_expire)(self.key.as_ptr()) };
+        let at = unsafe { (self.server.loaded.api.get_abs_expire)(self.handle.as_ptr()) };
         u64::try_from(at).ok()
     }
 
     /// Sets the expiry of a key that exists.
     pub(super) fn set_expire_at_ms(&mut self, at: i64) -> Result<(), Error> {
+        self.text.set(None);
         // SAFETY: the key is open for writing.
-        done(unsafe { (self.server.api.set_abs_expire)(self.key.as_ptr(), at) })
+        done(unsafe { (self.server.loaded.api.set_abs_expire)(self.handle.as_ptr(), at) })
     }
 
     /// The bytes of a string value.
     pub(super) fn text(&self) -> &[u8] {
-        let mut len = 0;
-        // SAFETY: the key is open, and the value stays as it is while the key is borrowed.
-        unsafe {
-            let text = (self.server.api.string_dma)(self.key.as_ptr(), &raw mut len, api::READ);
-            bytes_at(text.cast(), len)
-        }
+        let text = self.text_to_write();
+        self.text.set(text);
+        // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
+        text.map_or(&[], |(text, len)| unsafe {
+            slice::from_raw_parts(text.as_ptr(), len)
+        })
     }
 
     /// Writes a string value in place; the expiry stays as it is.
     pub(super) fn set_text(&mut self, text: &[u8]) -> Result<(), Error> {
-        let mut value = self.text_to_write();
-        if value.1 != text.len() {
+        let fits = |value: &(NonNull<u8>, usize)| value.1 == text.len();
+        let mut value = self.text.take().filter(fits);
+        if value.is_none() {
             // SAFETY: the key is open for writing.
-            done(unsafe { (self.server.api.string_truncate)(self.key.as_ptr(), text.len()) })?;
-            value = self.text_to_write();
+            done(unsafe {
+                (self.server.loaded.api.string_truncate)(self.handle.as_ptr(), text.len())
+            })?;
+            value = self.text_to_write().filter(fits);
         }
-        let (bytes, len) = value;
-        if bytes.is_null() || len != text.len() {
-            return Err(Error::Internal);
-        }
+        let (bytes, len) = value.ok_or(Error::Internal)?;
         // SAFETY: the value has as many bytes as the server says, and nobody else looks at them.
-        unsafe { bytes.copy_from_nonoverlapping(text.as_ptr(), len) };
+        unsafe { bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), len) };
         Ok(())
     }
 
-    /// The bytes of a string value, to be overwritten. There are none where there is no value.
-    fn text_to_write(&mut self) -> (*mut u8, usize) {
+    /// Where the bytes of a string value are and how many, to be read or overwritten: the value is
+    /// this key's alone then.
+    fn text_to_write(&self) -> Option<(NonNull<u8>, usize)> {
         let mut len = 0;
         // SAFETY: the key is open for writing.
-        let bytes =
-            unsafe { (self.server.api.string_dma)(self.key.as_ptr(), &raw mut len, api::WRITE) };
-        (bytes.cast(), len)
+        let text = unsafe {
+            (self.server.loaded.api.string_dma)(self.handle.as_ptr(), &raw mut len, api::WRITE)
+        };
+        NonNull::new(text.cast()).map(|text| (text, len))
     }
 
     /// The number of entries of a list.
     pub(super) fn len(&self) -> u64 {
         // SAFETY: the key is open.
-        let len = unsafe { (self.server.api.value_length)(self.key.as_ptr()) };
+        let len = unsafe { (self.server.loaded.api.value_length)(self.handle.as_ptr()) };
         u64::try_from(len).unwrap_or(u64::MAX)
     }
 
@@ -412,7 +431,7 @@ impl Key<'_> {
     pub(super) fn entry(&self, index: u64) -> Option<OwnString<'_>> {
         let index = index.try_into().ok()?;
         // SAFETY: the key is open; the string that comes back is ours.
-        let entry = unsafe { (self.server.api.list_get)(self.key.as_ptr(), index) };
+        let entry = unsafe { (self.server.loaded.api.list_get)(self.handle.as_ptr(), index) };
         NonNull::new(entry).map(|string| OwnString {
             server: self.server,
             string,
@@ -423,14 +442,18 @@ impl Key<'_> {
     pub(super) fn push(&mut self, entry: Name<'_>) -> Result<(), Error> {
         // SAFETY: the key is open for writing, and the string is live; the server copies it.
         done(unsafe {
-            (self.server.api.list_push)(self.key.as_ptr(), End::Newest.place(), entry.0.as_ptr())
+            (self.server.loaded.api.list_push)(
+                self.handle.as_ptr(),
+                End::Newest.place(),
+                entry.0.as_ptr(),
+            )
         })
     }
 
     /// Removes an entry from a list. The server deletes a list that becomes empty.
     pub(super) fn pop(&mut self, end: End) -> Result<(), Error> {
         // SAFETY: the key is open for writing; the string that comes back is ours.
-        let entry = unsafe { (self.server.api.list_pop)(self.key.as_ptr(), end.place()) };
+        let entry = unsafe { (self.server.loaded.api.list_pop)(self.handle.as_ptr(), end.place()) };
         let string = NonNull::new(entry).ok_or(Error::Internal)?;
         drop(OwnString {
             server: self.server,
@@ -441,15 +464,16 @@ impl Key<'_> {
 
     /// Deletes whatever the key holds.
     pub(super) fn delete(&mut self) -> Result<(), Error> {
+        self.text.set(None);
         // SAFETY: the key is open for writing.
-        done(unsafe { (self.server.api.delete_key)(self.key.as_ptr()) })
+        done(unsafe { (self.server.loaded.api.delete_key)(self.handle.as_ptr()) })
     }
 }
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
         // SAFETY: the key is open, and this is its only close.
-        unsafe { (self.server.api.close_key)(self.key.as_ptr()) }
+        unsafe { (self.server.loaded.api.close_key)(self.handle.as_ptr()) }
     }
 }
 
