@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::rows::{Row, rows, shuffled};
+use crate::rows::{Row, USUAL_LIMIT, rows, shuffled};
 use crate::server::{self, Server};
 use crate::wire::{Client, Control, DEADLINE};
 
@@ -43,7 +43,7 @@ pub fn available() -> bool {
 pub fn count(wanted: impl Fn(&Row) -> bool, profiles: Option<&Path>) -> Vec<(String, Count)> {
     let mut counter = Counter::start(profiles);
     let mut control = counter.server.control();
-    let rows = rows(&mut control);
+    let rows = rows(&mut control, USUAL_LIMIT);
     rows.iter()
         .filter(|row| wanted(row))
         .map(|row| (row.name.clone(), counter.count(&mut control, row)))
@@ -106,10 +106,14 @@ impl Counter {
             .args(server::arguments())
             // It would wait by a clock that is held, which is no waiting.
             .args(["--jemalloc-bg-thread", "no"])
+            .args(["--enable-debug-command", "yes"])
             .env("LD_PRELOAD", steady_library())
             .env("RL_BENCH_PAGE", shared.path());
         let server = Server::spawn(&mut command);
         let client = Client::connect(&server.socket);
+        // A connection whose replies come as thick as these keeps a large buffer for them. Here
+        // its server would take it for idle, as the clock leaps from row to row.
+        server.control().line("DEBUG REPLYBUFFER RESIZING 0");
         Self {
             client,
             server,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::callgrind::{self, Count};
 use crate::load::{self, Slice};
-use crate::rows::{BASE, Lines, Row, rows, shuffled};
+use crate::rows::{BASE, Lines, NO_LIMIT, Row, USUAL_LIMIT, rows, shuffled};
 use crate::server::{self, Server};
 use crate::stats::{Summary, percentiles};
 use crate::wire::{Calls, Client, Control, DEADLINE, Reply};
@@ -283,7 +283,7 @@ fn table(columns: &[&str]) {
 
 fn side_by_side(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
     let server = Server::start(&[]);
-    let rows = rows(&mut server.control());
+    let rows = rows(&mut server.control(), USUAL_LIMIT);
     compare_answers(&mut server.control(), &rows);
     let rows = pick(&rows, wanted);
     let figures = interleave(&server, &rows, 10_000, plan);
@@ -378,7 +378,7 @@ fn instructions(wanted: &dyn Fn(&Row) -> bool) -> Vec<(String, Count)> {
 /// Bytes per key, for rows that tell how such a key comes about.
 fn sizes(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) -> Vec<Option<f64>> {
     let server = Server::start(&[]);
-    let rows = rows(&mut server.control());
+    let rows = rows(&mut server.control(), USUAL_LIMIT);
     let rows = pick(&rows, wanted);
     let size = |row: &&Row| {
         let (fill, entries) = row.fill.as_ref()?;
@@ -463,7 +463,7 @@ impl Followed {
 fn streamed(wanted: &dyn Fn(&Row) -> bool) -> Vec<f64> {
     const CALLS: usize = 5_000;
     let followed = Followed::start();
-    let rows = rows(&mut followed.server.control());
+    let rows = rows(&mut followed.server.control(), USUAL_LIMIT);
     let rows = pick(&rows, wanted);
     let mut bed = Bed::new(&followed.server);
     let mut figures = Vec::new();
@@ -496,7 +496,7 @@ fn by_keys(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
     let mut cells: Vec<String> = Vec::new();
     for keys in [1_000, 10_000, 100_000, 1_000_000] {
         let server = Server::start(&[]);
-        let rows = rows(&mut server.control());
+        let rows = rows(&mut server.control(), USUAL_LIMIT);
         let rows = pick(&rows, wanted);
         let figures = interleave(&server, &rows, keys, plan);
         let base = base_of(&rows, &figures);
@@ -518,7 +518,7 @@ fn by_keys(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
 fn hot_key(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
     println!("### One hot key\n");
     let server = Server::start(&[]);
-    let rows = rows(&mut server.control());
+    let rows = rows(&mut server.control(), NO_LIMIT);
     // What needs its state made anew has not enough of it in one key.
     let rows = pick(&rows, &|row| wanted(row) && row.calls_per_key.is_none());
     compact(&rows, &interleave(&server, &rows, 1, plan));
@@ -528,7 +528,7 @@ fn followed(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
     println!("### With an AOF (`everysec`) and a replica\n");
     println!("10,000 keys. The replica has to share the machine's processors.\n");
     let followed = Followed::start();
-    let rows = rows(&mut followed.server.control());
+    let rows = rows(&mut followed.server.control(), USUAL_LIMIT);
     let rows = pick(&rows, wanted);
     compact(&rows, &interleave(&followed.server, &rows, 10_000, plan));
 }
@@ -584,7 +584,7 @@ fn at_rates(wanted: &dyn Fn(&Row) -> bool) {
         "100 %",
     ]);
     let server = Server::start(&[]);
-    let rows = rows(&mut server.control());
+    let rows = rows(&mut server.control(), USUAL_LIMIT);
     let rows = pick(&rows, wanted);
     let mut bed = Bed::new(&server);
     let mut lanes = bed.lanes(&rows, 100_000);

@@ -172,19 +172,25 @@ fn lines<T>(text: &str) -> impl Fn(T) -> Lines + use<T> {
 const DAY_MS: u64 = 86_400_000;
 const MINUTE_MS: u64 = 60_000;
 
-/// Every row that this server can answer.
-pub fn rows(control: &mut Control) -> Vec<Row> {
+/// What a gateway may let a tenant do: 10,000 a minute, or 1,000 a second in bursts of 10,000.
+pub const USUAL_LIMIT: u64 = 10_000;
+/// So much that no key comes to the end of it.
+pub const NO_LIMIT: u64 = 1_000_000_000;
+
+/// Every row that this server can answer, those that admit under such a limit.
+pub fn rows(control: &mut Control, limit: u64) -> Vec<Row> {
     let mut rows = natives();
     if knows(control, "INCREX") {
         rows.push(
-            Row::new("INCREX", "INCREX KEY UBOUND 1000000000 PX 86400000 ENX").replies("*2\r\n", 3),
+            Row::new("INCREX", &format!("INCREX KEY UBOUND {limit} PX 60000 ENX"))
+                .replies("*2\r\n", 3),
         );
     }
-    rows.extend(limiters());
+    rows.extend(limiters(limit));
     for limit in [10, 100, 10_000] {
         rows.extend(logs(limit));
     }
-    rows.extend(scripts(control));
+    rows.extend(scripts(control, limit));
     if knows(control, "CL.THROTTLE") {
         rows.push(
             Row::new("CL.THROTTLE admitted", "CL.THROTTLE KEY 1000000 1 60")
@@ -218,20 +224,34 @@ fn natives() -> Vec<Row> {
     ]
 }
 
-fn limiters() -> Vec<Row> {
-    let fixed = "RL.FIXED KEY 1000000000 86400000";
-    let token = "RL.TOKEN KEY 1000000 10 1000";
-    let slide = "RL.SLIDE KEY 1000000000 60000";
+fn limiters(limit: u64) -> Vec<Row> {
+    // Twice, so that the value is one that was written over.
+    let twice = |call: &str| format!("{call}|{call}");
     vec![
-        Row::decides("RL.FIXED admitted", fixed, true).sized(&format!("{fixed}|{fixed}"), 1),
-        Row::decides("RL.FIXED refused", "RL.FIXED KEY 100 86400000", false)
-            .meets("RL.FIXED KEY 100 86400000 COST 100"),
-        Row::decides("RL.TOKEN admitted", token, true).sized(&format!("{token}|{token}"), 1),
-        Row::decides("RL.TOKEN refused", "RL.TOKEN KEY 100 1 86400000", false)
-            .meets("RL.TOKEN KEY 100 1 86400000 COST 100"),
+        Row::decides(
+            "RL.FIXED admitted",
+            &format!("RL.FIXED KEY {limit} 60000"),
+            true,
+        )
+        .sized(&twice("RL.FIXED KEY 10000 86400000"), 1),
+        Row::decides("RL.FIXED refused", "RL.FIXED KEY 100 3600000", false)
+            .meets("RL.FIXED KEY 100 3600000 COST 100"),
+        Row::decides(
+            "RL.TOKEN admitted",
+            &format!("RL.TOKEN KEY {limit} 1000 1000"),
+            true,
+        )
+        .sized(&twice("RL.TOKEN KEY 1000000 10 1000"), 1),
+        Row::decides("RL.TOKEN refused", "RL.TOKEN KEY 100 1 3600000", false)
+            .meets("RL.TOKEN KEY 100 1 3600000 COST 100"),
         Row {
             state: windows(MINUTE_MS, "80", "30"),
-            ..Row::decides("RL.SLIDE admitted", slide, true).sized(&format!("{slide}|{slide}"), 1)
+            ..Row::decides(
+                "RL.SLIDE admitted",
+                &format!("RL.SLIDE KEY {limit} 60000"),
+                true,
+            )
+            .sized(&twice("RL.SLIDE KEY 10000 60000"), 1)
         },
         Row {
             state: windows(DAY_MS, "80", "100"),
@@ -301,7 +321,7 @@ fn one_leaves(limit: usize, row: Row) -> Row {
 }
 
 /// The same algorithms as scripts.
-fn scripts(control: &mut Control) -> Vec<Row> {
+fn scripts(control: &mut Control, limit: u64) -> Vec<Row> {
     let mut load = |text: &str| match control.send(&["SCRIPT", "LOAD", text]) {
         Reply::Text(sha) => format!("EVALSHA {sha} 1 KEY"),
         reply => panic!("a script is not taken: {reply:?}"),
@@ -322,33 +342,33 @@ fn scripts(control: &mut Control) -> Vec<Row> {
     vec![
         Row::decides(
             "Lua fixed admitted",
-            &format!("{fixed} 1000000000 86400000 1"),
+            &format!("{fixed} {limit} 60000 1"),
             true,
         ),
         Row::decides(
             "Lua fixed refused",
-            &format!("{fixed} 100 86400000 1"),
+            &format!("{fixed} 100 3600000 1"),
             false,
         )
-        .meets(&format!("{fixed} 100 86400000 100"))
+        .meets(&format!("{fixed} 100 3600000 100"))
         .also(),
         Row::decides(
             "Lua token admitted",
-            &format!("{token} 1000000 10 1000 1"),
+            &format!("{token} {limit} 1000 1000 1"),
             true,
         ),
         Row::decides(
             "Lua token refused",
-            &format!("{token} 100 1 86400000 1"),
+            &format!("{token} 100 1 3600000 1"),
             false,
         )
-        .meets(&format!("{token} 100 1 86400000 100"))
+        .meets(&format!("{token} 100 1 3600000 100"))
         .also(),
         Row {
             state: slide_at(MINUTE_MS, "30"),
             ..Row::decides(
                 "Lua slide admitted",
-                &format!("{slide} 1000000000 60000 1"),
+                &format!("{slide} {limit} 60000 1"),
                 true,
             )
         },
