@@ -68,7 +68,8 @@ const SAFE_DIGITS: usize = 19;
 
 /// Takes digits and the `:` behind them off the front of a text, and what they say if they are at
 /// most [`SAFE_DIGITS`].
-#[inline]
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
 fn take_digits<'a>(text: &mut &'a [u8]) -> Option<(&'a [u8], u64)> {
     let mut number = 0_u64;
     let mut len = 0_usize;

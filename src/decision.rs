@@ -85,6 +85,11 @@ pub trait Usage {
             reset_after_ms: self.reset_after_ms(),
         }
     }
+
+    /// What the answer to a call of `cost` would be, with nothing taken.
+    fn preview(&self, cost: Units) -> Decision {
+        self.decision(self.admits(cost), cost)
+    }
 }
 
 #[cfg(test)]

@@ -95,6 +95,12 @@ pub struct Change {
 }
 
 impl Change {
+    /// Whether the clock was set back, so that stored times move with it.
+    #[must_use]
+    pub const fn stepped_back(&self) -> bool {
+        self.retimed > 0
+    }
+
     /// Whether the log is longer afterwards, and so needs memory.
     #[must_use]
     pub const fn lengthens(&self) -> bool {
@@ -249,6 +255,82 @@ impl Usage for InUse {
     }
 }
 
+/// A log and what it says of one instant.
+struct View<'a, L> {
+    policy: ExactPolicy,
+    now: Timestamp,
+    log: Option<Reader<'a, L>>,
+    found: Found,
+}
+
+impl<'a, L: Log> View<'a, L> {
+    fn new(
+        policy: ExactPolicy,
+        log: Option<&'a mut L>,
+        now: Timestamp,
+        between: &'a mut Between,
+    ) -> Result<Self, InvalidState> {
+        let mut log = log.map(|log| Reader::new(log, between)).transpose()?;
+        let found = match &mut log {
+            Some(log) => Found::read(log, policy, now)?,
+            None => Found {
+                at: now,
+                first: 0,
+                used: 0,
+                future: 0,
+            },
+        };
+        Ok(Self {
+            policy,
+            now,
+            log,
+            found,
+        })
+    }
+
+    fn admits(&self, cost: Units) -> bool {
+        self.found.used.saturating_add(cost.get()) <= self.policy.limit().get()
+    }
+
+    /// What is used once so many more units are taken, as far as a call of `cost` asks.
+    fn usage(&mut self, taken: u64, cost: Units) -> Result<InUse, InvalidState> {
+        let limit = self.policy.limit();
+        let used = self.found.used.saturating_add(taken);
+        // So many of the used units have to leave before the same call fits.
+        let leaving = used.saturating_add(cost.get()).saturating_sub(limit.get());
+        let waits = cost <= limit && leaving > 0;
+        let last_to_leave = if waits {
+            self.taken(leaving)?
+        } else {
+            self.now
+        };
+        let newest = self.taken(used)?;
+        let window_us = self.policy.window().as_us();
+        Ok(InUse {
+            limit,
+            units: used,
+            now: self.now,
+            admitted_at_us: last_to_leave.as_us().saturating_add(window_us),
+            reset_at_us: if used == 0 {
+                self.now.as_us()
+            } else {
+                newest.as_us().saturating_add(window_us)
+            },
+        })
+    }
+
+    /// When the nth (from 1) of the used units was taken.
+    fn taken(&mut self, nth: u64) -> Result<Timestamp, InvalidState> {
+        match &mut self.log {
+            Some(log) if nth <= self.found.used => {
+                let index = self.found.first.saturating_add(nth).saturating_sub(1);
+                log.get(index).map(|time| time.min(self.found.at))
+            }
+            _ => Ok(self.found.at),
+        }
+    }
+}
+
 /// Decides one call on a log and the expiry of its key.
 ///
 /// # Errors
@@ -262,54 +344,12 @@ pub fn decide(
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
     let mut between = Between::new();
-    let (mut log, expire_at_ms) = match stored {
-        Some((log, expire_at_ms)) => (
-            Some(Reader::new(log, &mut between)?),
-            Some(expire_at_ms.ok_or(InvalidState)?),
-        ),
-        None => (None, None),
-    };
-    let found = match &mut log {
-        Some(log) => Found::read(log, policy, now)?,
-        None => Found {
-            at: now,
-            first: 0,
-            used: 0,
-            future: 0,
-        },
-    };
-
-    let limit = policy.limit();
-    let allowed = found.used.saturating_add(cost.get()) <= limit.get();
+    let (log, expire_at_ms) = checked(stored)?;
+    let mut view = View::new(policy, log, now, &mut between)?;
+    let allowed = view.admits(cost);
     let appended = if allowed { cost.get() } else { 0 };
-    let used = found.used.saturating_add(appended);
-
-    // When the nth (from 1) of the used units was taken.
-    let mut taken = |nth: u64| match &mut log {
-        Some(log) if nth <= found.used => {
-            let index = found.first.saturating_add(nth).saturating_sub(1);
-            log.get(index).map(|time| time.min(found.at))
-        }
-        _ => Ok(found.at),
-    };
-    // So many of the used units have to leave before the same call fits.
-    let leaving = used.saturating_add(cost.get()).saturating_sub(limit.get());
-    let waits = cost <= limit && leaving > 0;
-    let last_to_leave = if waits { taken(leaving)? } else { now };
-    let newest = taken(used)?;
-    let window_us = policy.window().as_us();
-    let usage = InUse {
-        limit,
-        units: used,
-        now,
-        admitted_at_us: last_to_leave.as_us().saturating_add(window_us),
-        reset_at_us: if used == 0 {
-            now.as_us()
-        } else {
-            newest.as_us().saturating_add(window_us)
-        },
-    };
-
+    let usage = view.usage(appended, cost)?;
+    let found = view.found;
     let change = Change {
         trimmed: if allowed { found.first } else { 0 },
         retimed: found.future,
@@ -321,11 +361,37 @@ pub fn decide(
             None
         },
     };
-    let changes = allowed || (found.future > 0 && cost <= limit);
+    let changes = allowed || (found.future > 0 && cost <= policy.limit());
     Ok(Outcome {
         decision: usage.decision(allowed, cost),
         change: changes.then_some(change),
     })
+}
+
+/// Tells what [`decide`] would, with nothing taken.
+///
+/// # Errors
+///
+/// As those of [`decide`].
+pub fn peek(
+    policy: ExactPolicy,
+    stored: Option<(&mut impl Log, Option<u64>)>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Decision, InvalidState> {
+    let mut between = Between::new();
+    let (log, _) = checked(stored)?;
+    let mut view = View::new(policy, log, now, &mut between)?;
+    let allowed = view.admits(cost);
+    Ok(view.usage(0, cost)?.decision(allowed, cost))
+}
+
+/// A log and the expiry of its key, which has to have one.
+fn checked<L>(stored: Option<(L, Option<u64>)>) -> Result<(Option<L>, Option<u64>), InvalidState> {
+    match stored {
+        Some((log, expire_at_ms)) => Ok((Some(log), Some(expire_at_ms.ok_or(InvalidState)?))),
+        None => Ok((None, None)),
+    }
 }
 
 /// The key may go once the last unit has left the window. The expiry is set with as much slack as

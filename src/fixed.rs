@@ -26,7 +26,7 @@
 //! ```
 
 use crate::clock::Timestamp;
-use crate::decision::Usage;
+use crate::decision::{Decision, Usage};
 use crate::error::InvalidState;
 use crate::outcome::Outcome;
 use crate::policy::{FixedPolicy, Units};
@@ -116,5 +116,20 @@ pub fn decide(
         return Ok(Outcome::refused(&window, cost));
     }
     let (window, write) = window.take(policy, cost);
-    Ok(Outcome::admitted(&window, cost, write))
+    Ok(Outcome::admitted(&window, cost, write, false))
+}
+
+/// Tells what [`decide`] would, with nothing taken.
+///
+/// # Errors
+///
+/// As those of [`decide`].
+pub fn peek(
+    policy: &FixedPolicy,
+    stored: Option<Stored<'_>>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Decision, InvalidState> {
+    let window = Window::at(policy, stored, now)?;
+    Ok(window.preview(cost))
 }

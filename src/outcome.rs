@@ -11,6 +11,8 @@ pub struct Outcome {
     pub decision: Decision,
     /// What is to be stored. A refusal stores nothing, unless the clock was set back.
     pub write: Option<Write>,
+    /// The clock was set back, so the stored time moves back with this write.
+    pub stepped_back: bool,
 }
 
 impl Outcome {
@@ -18,13 +20,21 @@ impl Outcome {
         Self {
             decision: usage.decision(false, cost),
             write: None,
+            stepped_back: false,
         }
     }
 
-    pub(crate) fn admitted(usage: &impl Usage, cost: Units, write: Write) -> Self {
+    /// `stepped_back`: whether the write moves the stored time back.
+    pub(crate) fn admitted(
+        usage: &impl Usage,
+        cost: Units,
+        write: Write,
+        stepped_back: bool,
+    ) -> Self {
         Self {
             decision: usage.decision(true, cost),
             write: Some(write),
+            stepped_back,
         }
     }
 }

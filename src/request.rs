@@ -24,11 +24,24 @@ pub enum SlideForm {
     Exact(ExactPolicy),
 }
 
+/// The policies that `RL.PEEK` looks by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeekForm {
+    /// As `RL.FIXED` would judge.
+    Fixed(FixedPolicy),
+    /// As `RL.TOKEN` would.
+    Token(TokenPolicy),
+    /// As `RL.SLIDE` would.
+    Slide(SlideForm),
+}
+
 /// Parses `limit window_ms [COST n]`, what follows the key of `RL.FIXED`.
 ///
 /// # Errors
 ///
 /// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`] or [`Error::Syntax`].
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
 pub fn fixed<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<FixedPolicy>, Error> {
     let limit = units(args.next(), Error::Limit)?;
     let window = span(args.next(), Error::Window)?;
@@ -45,6 +58,8 @@ pub fn fixed<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Fix
 ///
 /// [`Error::Arity`], [`Error::Capacity`], [`Error::Refill`], [`Error::Period`], [`Error::Cost`],
 /// [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
 pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<TokenPolicy>, Error> {
     let capacity = units(args.next(), Error::Capacity)?;
     let refill = units(args.next(), Error::Refill)?;
@@ -61,6 +76,8 @@ pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Tok
 /// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`], [`Error::Syntax`];
 /// with `EXACT` a limit above [`MAX_LOG_LIMIT`](crate::policy::MAX_LOG_LIMIT) is
 /// [`Error::ExactLimit`], found after all else.
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
 pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<SlideForm>, Error> {
     let limit = match units(args.next(), Error::Limit) {
         // The range that the error names is the range of the form that was asked for.
@@ -88,6 +105,45 @@ pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Sli
     })
 }
 
+/// Parses `FIXED …`, `TOKEN …` or `SLIDE …`, what follows the key of `RL.PEEK`: an algorithm, and
+/// what its own command takes.
+///
+/// # Errors
+///
+/// [`Error::Syntax`] for another algorithm, [`Error::Arity`] for too few arguments, then those of
+/// the algorithm's own command.
+pub fn peek<'a>(
+    mut args: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<Request<PeekForm>, Error> {
+    let algorithm = args.next().ok_or(Error::Arity)?;
+    let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
+    let least = if is(TOKEN) { 3 } else { 2 };
+    if args.len() < least {
+        return Err(Error::Arity);
+    }
+    if is(FIXED) {
+        fixed(args).map(|request| request.of(PeekForm::Fixed))
+    } else if is(TOKEN) {
+        token(args).map(|request| request.of(PeekForm::Token))
+    } else if is(SLIDE) {
+        slide(args).map(|request| request.of(PeekForm::Slide))
+    } else {
+        Err(Error::Syntax)
+    }
+}
+
+impl<P> Request<P> {
+    fn of<Q>(self, form: impl FnOnce(P) -> Q) -> Request<Q> {
+        Request {
+            policy: form(self.policy),
+            cost: self.cost,
+        }
+    }
+}
+
+const FIXED: &[u8] = b"FIXED";
+const TOKEN: &[u8] = b"TOKEN";
+const SLIDE: &[u8] = b"SLIDE";
 const COST: &[u8] = b"COST";
 const EXACT: &[u8] = b"EXACT";
 
@@ -289,5 +345,41 @@ mod tests {
             assert_eq!(slide(words(line)).unwrap_err(), error, "{line}");
         }
         assert!(slide(words("10000 5 EXACT COST 9007199254740991")).is_ok());
+    }
+    #[test]
+    fn a_peek_names_an_algorithm_and_then_what_its_command_takes() {
+        let peek = |line: &'static str| {
+            let args: Vec<&[u8]> = words(line).collect();
+            peek(args.into_iter())
+        };
+        let cost = |n| Units::new(n).unwrap();
+        assert_eq!(
+            peek("Fixed 9 5 COST 2"),
+            fixed(words("9 5 COST 2")).map(|request| request.of(PeekForm::Fixed))
+        );
+        assert_eq!(
+            peek("token 9 8 5"),
+            token(words("9 8 5")).map(|request| request.of(PeekForm::Token))
+        );
+        let exact = peek("SLIDE 9 5 EXACT COST 3").unwrap();
+        assert_eq!(exact.cost, cost(3));
+        assert!(matches!(exact.policy, PeekForm::Slide(SlideForm::Exact(_))));
+        for (line, error) in [
+            ("", Error::Arity),
+            ("FIXED", Error::Arity),
+            ("FIXED x", Error::Arity),
+            ("TOKEN x y", Error::Arity),
+            ("SLIDE 1", Error::Arity),
+            ("WINDOW", Error::Arity),
+            ("WINDOW x y", Error::Syntax),
+            ("EXACT 9 5", Error::Syntax),
+            ("RL.FIXED 9 5", Error::Syntax),
+            ("FIXED 0 5", Error::Limit),
+            ("FIXED 9 5 EXACT", Error::Syntax),
+            ("TOKEN 9 9 0", Error::Period),
+            ("SLIDE 10001 5 EXACT", Error::ExactLimit),
+        ] {
+            assert_eq!(peek(line).unwrap_err(), error, "{line}");
+        }
     }
 }

@@ -31,7 +31,7 @@
 use core::num::NonZeroU64;
 
 use crate::clock::{Elapsed, Timestamp};
-use crate::decision::Usage;
+use crate::decision::{Decision, Usage};
 use crate::error::InvalidState;
 use crate::outcome::Outcome;
 use crate::policy::{SlidePolicy, Span, Units};
@@ -224,6 +224,18 @@ fn faded_before_us(units: u64, spare: u64, window: Span) -> u64 {
     }
 }
 
+/// What a key holds. It has to have an expiry.
+#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
+#[inline(always)]
+fn read(stored: Option<Stored<'_>>) -> Result<Option<Windows>, InvalidState> {
+    stored
+        .map(|stored| {
+            state::expiry(stored)?;
+            Windows::decode(stored.text)
+        })
+        .transpose()
+}
+
 /// Decides one call.
 ///
 /// # Errors
@@ -236,29 +248,44 @@ pub fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
-    let expire_at_ms = stored.map(state::expiry).transpose()?;
-    let windows = stored
-        .map(|stored| Windows::decode(stored.text))
-        .transpose()?;
+    let windows = read(stored)?;
     let counters = Counters::at(*policy, windows, now);
+    // Then the instant that is judged is before the stored one.
+    let stepped_back = windows.is_some_and(|windows| counters.at_us < start_us(&windows));
     if counters.admits(cost) {
         let counters = counters.take(policy.window, cost);
         let write = Write {
             text: counters.windows.encode(),
-            expire_at_ms: counters.lifetime().renew(expire_at_ms),
+            expire_at_ms: counters
+                .lifetime()
+                .renew(stored.and_then(|stored| stored.expire_at_ms)),
             added: None,
         };
-        return Ok(Outcome::admitted(&counters, cost, write));
+        return Ok(Outcome::admitted(&counters, cost, write, stepped_back));
     }
     let mut outcome = Outcome::refused(&counters, cost);
-    let stepped_back = windows
-        .is_some_and(|windows| Elapsed::between(start_us(&windows), now) == Elapsed::SteppedBack);
     if stepped_back && cost <= policy.limit {
         outcome.write = Some(Write {
             text: counters.windows.encode(),
             expire_at_ms: None,
             added: None,
         });
+        outcome.stepped_back = true;
     }
     Ok(outcome)
+}
+
+/// Tells what [`decide`] would, with nothing taken.
+///
+/// # Errors
+///
+/// As those of [`decide`].
+pub fn peek(
+    policy: &SlidePolicy,
+    stored: Option<Stored<'_>>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Decision, InvalidState> {
+    let windows = read(stored)?;
+    Ok(Counters::at(*policy, windows, now).preview(cost))
 }

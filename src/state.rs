@@ -125,20 +125,23 @@ impl Bucket {
     /// a token was taken.
     #[inline]
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        let bucket = || {
-            let mut rest = body(text, Self::TAG)?;
-            let level = decimal::take_wide(&mut rest)?;
-            let period = Span::from_us(decimal::take(&mut rest)?)?;
-            let time = Timestamp::from_us(decimal::sixteen_digits(rest)?)?;
-            // Of the largest bucket: 2^53 × 2^52.
-            let full = product(MAX_UNITS, period.as_us());
-            (level < full).then_some(Self {
-                level,
-                period,
-                time,
-            })
-        };
-        bucket().ok_or(InvalidState)
+        Self::parse(text).ok_or(InvalidState)
+    }
+
+    #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
+    #[inline(always)]
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut rest = body(text, Self::TAG)?;
+        let level = decimal::take_wide(&mut rest)?;
+        let period = Span::from_us(decimal::take(&mut rest)?)?;
+        let time = Timestamp::from_us(decimal::sixteen_digits(rest)?)?;
+        // Of the largest bucket: 2^53 × 2^52.
+        let full = product(MAX_UNITS, period.as_us());
+        (level < full).then_some(Self {
+            level,
+            period,
+            time,
+        })
     }
 
     /// Writes the bucket.
@@ -177,24 +180,27 @@ impl Windows {
     /// unit was taken.
     #[inline]
     pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        let windows = || {
-            let mut rest = body(text, Self::TAG)?;
-            let window = Span::from_ms(decimal::take(&mut rest)?)?;
-            let start_ms = decimal::take(&mut rest)?;
-            let previous = decimal::take(&mut rest)?;
-            let current = decimal::parse(rest)?;
-            let on_grid = start_ms % window.nonzero_ms() == 0;
-            let in_range = start_ms <= Timestamp::MAX.as_ms()
-                && start_ms.saturating_add(window.as_ms()) > Timestamp::MIN.as_ms();
-            let counts = previous <= MAX_COUNT && (1..=MAX_COUNT).contains(&current);
-            (on_grid && in_range && counts).then_some(Self {
-                window,
-                start_ms,
-                previous,
-                current,
-            })
-        };
-        windows().ok_or(InvalidState)
+        Self::parse(text).ok_or(InvalidState)
+    }
+
+    #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
+    #[inline(always)]
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut rest = body(text, Self::TAG)?;
+        let window = Span::from_ms(decimal::take(&mut rest)?)?;
+        let start_ms = decimal::take(&mut rest)?;
+        let previous = decimal::take(&mut rest)?;
+        let current = decimal::parse(rest)?;
+        let on_grid = start_ms % window.nonzero_ms() == 0;
+        let in_range = start_ms <= Timestamp::MAX.as_ms()
+            && start_ms.saturating_add(window.as_ms()) > Timestamp::MIN.as_ms();
+        let counts = previous <= MAX_COUNT && (1..=MAX_COUNT).contains(&current);
+        (on_grid && in_range && counts).then_some(Self {
+            window,
+            start_ms,
+            previous,
+            current,
+        })
     }
 
     /// Writes the counters.

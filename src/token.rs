@@ -33,7 +33,7 @@
 use core::num::NonZeroU64;
 
 use crate::clock::{Elapsed, Timestamp};
-use crate::decision::Usage;
+use crate::decision::{Decision, Usage};
 use crate::error::InvalidState;
 use crate::outcome::Outcome;
 use crate::policy::{Span, TokenPolicy, Units};
@@ -161,6 +161,18 @@ fn convert(level: u128, from: Span, to: Span) -> u128 {
         .saturating_add(div_floor(fraction, from))
 }
 
+/// What a key holds. It has to have an expiry.
+#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
+#[inline(always)]
+fn read(stored: Option<Stored<'_>>) -> Result<Option<Bucket>, InvalidState> {
+    stored
+        .map(|stored| {
+            state::expiry(stored)?;
+            Bucket::decode(stored.text)
+        })
+        .transpose()
+}
+
 /// Decides one call.
 ///
 /// # Errors
@@ -173,11 +185,10 @@ pub fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
-    let expire_at_ms = stored.map(state::expiry).transpose()?;
-    let bucket = stored
-        .map(|stored| Bucket::decode(stored.text))
-        .transpose()?;
+    let bucket = read(stored)?;
     let fill = Fill::at(*policy, bucket, now);
+    // Then the instant that is judged is before the stored one.
+    let stepped_back = bucket.is_some_and(|bucket| fill.at_us < bucket.time.as_us());
     if fill.admits(cost) {
         let fill = fill.take(cost);
         let time = Timestamp::from_us(fill.at_us).unwrap_or(now);
@@ -188,15 +199,16 @@ pub fn decide(
         };
         let write = Write {
             text: bucket.encode(),
-            expire_at_ms: fill.lifetime().renew(expire_at_ms),
+            expire_at_ms: fill
+                .lifetime()
+                .renew(stored.and_then(|stored| stored.expire_at_ms)),
             added: None,
         };
-        return Ok(Outcome::admitted(&fill, cost, write));
+        return Ok(Outcome::admitted(&fill, cost, write, stepped_back));
     }
     let mut outcome = Outcome::refused(&fill, cost);
     match bucket {
-        // Set back: the instant that was judged is before the stored one.
-        Some(bucket) if cost <= policy.capacity() && fill.at_us < bucket.time.as_us() => {
+        Some(bucket) if stepped_back && cost <= policy.capacity() => {
             let bucket = Bucket {
                 time: now,
                 ..bucket
@@ -206,8 +218,24 @@ pub fn decide(
                 expire_at_ms: None,
                 added: None,
             });
+            outcome.stepped_back = true;
         }
         _ => {}
     }
     Ok(outcome)
+}
+
+/// Tells what [`decide`] would, with nothing taken.
+///
+/// # Errors
+///
+/// As those of [`decide`].
+pub fn peek(
+    policy: &TokenPolicy,
+    stored: Option<Stored<'_>>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Decision, InvalidState> {
+    let bucket = read(stored)?;
+    Ok(Fill::at(*policy, bucket, now).preview(cost))
 }

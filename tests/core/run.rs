@@ -29,12 +29,27 @@ impl<M: Model> Run<M> {
         }
         let stepped_back = self.model.is_ahead_of(now_us);
         let before = self.key.clone();
+        let peeked = self.key.peek(policy, now_us, cost).unwrap();
+        if !stepped_back {
+            self.assert_waits(policy, now_us, cost, peeked);
+        }
         let reply = self.key.call(policy, now_us, cost).unwrap();
         let expected = self.model.judge(policy, now_us, cost);
         let context = || format!("{policy:?} of {cost} at {now_us} on {before:?}");
         assert_eq!(reply, expected, "not as the oracle: {}", context());
 
         let [allowed, limit, remaining, ..] = reply;
+        if allowed == 1 {
+            let taken = i64::try_from(cost).unwrap();
+            assert_eq!(
+                peeked[..4],
+                [1, limit, remaining + taken, 0],
+                "{}",
+                context()
+            );
+        } else {
+            assert_eq!(peeked, reply, "{}", context());
+        }
         assert!((0..=limit).contains(&remaining), "{}", context());
         if allowed == 1 {
             self.writer = Some(policy);

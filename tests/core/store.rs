@@ -27,6 +27,51 @@ enum Value {
     Log(Vec<Timestamp>),
 }
 
+impl Value {
+    /// The log that it is, and the expiry of its key.
+    fn entries(&mut self, expire_at_ms: Option<u64>) -> Option<(&mut Vec<Timestamp>, Option<u64>)> {
+        match self {
+            Self::Nothing => None,
+            Self::Log(entries) => Some((entries, expire_at_ms)),
+            Self::Text(_) => panic!("WRONGTYPE"),
+        }
+    }
+}
+
+/// A policy as the core takes it.
+enum Form {
+    Fixed(FixedPolicy),
+    Token(TokenPolicy),
+    Slide(SlidePolicy),
+    Exact(ExactPolicy),
+}
+
+impl Form {
+    fn of(policy: Policy) -> Self {
+        let windowed = |limit, window_ms| SlidePolicy {
+            limit: units(limit),
+            window: span(window_ms),
+        };
+        match policy {
+            Policy::Fixed { limit, window_ms } => {
+                let SlidePolicy { limit, window } = windowed(limit, window_ms);
+                Self::Fixed(FixedPolicy { limit, window })
+            }
+            Policy::Token {
+                capacity,
+                refill,
+                period_ms,
+            } => Self::Token(
+                TokenPolicy::new(units(capacity), units(refill), span(period_ms)).unwrap(),
+            ),
+            Policy::Slide { limit, window_ms } => Self::Slide(windowed(limit, window_ms)),
+            Policy::Exact { limit, window_ms } => {
+                Self::Exact(ExactPolicy::new(windowed(limit, window_ms)).unwrap())
+            }
+        }
+    }
+}
+
 impl Key {
     /// A key that holds a text.
     pub fn text(text: &str, expire_at_ms: u64) -> Self {
@@ -76,44 +121,36 @@ impl Key {
             // The server deletes it.
             *self = Self::default();
         }
-        let outcome = match policy {
-            Policy::Fixed { limit, window_ms } => {
-                let policy = FixedPolicy {
-                    limit: units(limit),
-                    window: span(window_ms),
-                };
-                fixed::decide(&policy, self.stored(), now, cost)
-            }
-            Policy::Token {
-                capacity,
-                refill,
-                period_ms,
-            } => {
-                let policy =
-                    TokenPolicy::new(units(capacity), units(refill), span(period_ms)).unwrap();
-                token::decide(&policy, self.stored(), now, cost)
-            }
-            Policy::Slide { limit, window_ms } => {
-                let policy = SlidePolicy {
-                    limit: units(limit),
-                    window: span(window_ms),
-                };
-                slide::decide(&policy, self.stored(), now, cost)
-            }
-            Policy::Exact { limit, window_ms } => {
-                let policy = ExactPolicy::new(SlidePolicy {
-                    limit: units(limit),
-                    window: span(window_ms),
-                })
-                .unwrap();
-                return self.judge_log(policy, now, cost);
-            }
+        let outcome = match Form::of(policy) {
+            Form::Fixed(policy) => fixed::decide(&policy, self.stored(), now, cost),
+            Form::Token(policy) => token::decide(&policy, self.stored(), now, cost),
+            Form::Slide(policy) => slide::decide(&policy, self.stored(), now, cost),
+            Form::Exact(policy) => return self.judge_log(policy, now, cost),
         };
-        let Outcome { decision, write } = outcome?;
+        let Outcome {
+            decision, write, ..
+        } = outcome?;
         if let Some(write) = write {
             self.store_text(&write);
         }
         Ok(decision.reply())
+    }
+
+    /// What a call would be told, with nothing taken.
+    pub fn peek(&self, policy: Policy, now_us: u64, cost: u64) -> Result<Reply, InvalidState> {
+        let (now, cost) = (timestamp(now_us), units(cost));
+        let absent = Self::default();
+        let key = if self.is_live(now_us) { self } else { &absent };
+        let decision = match Form::of(policy) {
+            Form::Fixed(policy) => fixed::peek(&policy, key.stored(), now, cost),
+            Form::Token(policy) => token::peek(&policy, key.stored(), now, cost),
+            Form::Slide(policy) => slide::peek(&policy, key.stored(), now, cost),
+            Form::Exact(policy) => {
+                let mut log = key.value.clone();
+                exact::peek(policy, log.entries(key.expire_at_ms), now, cost)
+            }
+        };
+        Ok(decision?.reply())
     }
 
     fn stored(&self) -> Option<Stored<'_>> {
@@ -156,11 +193,7 @@ impl Key {
         now: Timestamp,
         cost: Units,
     ) -> Result<Reply, InvalidState> {
-        let log = match &mut self.value {
-            Value::Nothing => None,
-            Value::Log(entries) => Some((entries, self.expire_at_ms)),
-            Value::Text(_) => panic!("WRONGTYPE"),
-        };
+        let log = self.value.entries(self.expire_at_ms);
         let exact::Outcome { decision, change } = exact::decide(policy, log, now, cost)?;
         if let Some(change) = change {
             self.store_log(&change);

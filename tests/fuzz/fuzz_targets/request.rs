@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_rl::policy::FixedPolicy;
-use redis_rl::request::{self, SlideForm};
+use redis_rl::request::{self, PeekForm, SlideForm};
 use redis_rl_fuzz::{print, words};
 
 fuzz_target!(|input: &[u8]| {
@@ -29,6 +29,31 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(request::slide(words(&text)), Ok(call));
         as_fixed = (!exact).then_some((FixedPolicy { limit, window }, call.cost));
     }
+    check_peek(input);
     // Without EXACT the two grammars are one.
     assert_eq!(fixed.ok().map(|call| (call.policy, call.cost)), as_fixed);
 });
+
+/// A peek takes just what the command of its algorithm takes.
+fn check_peek(input: &[u8]) {
+    let args: Vec<&[u8]> = words(input).collect();
+    let peeked = |algorithm: &'static [u8]| {
+        let args: Vec<&[u8]> = std::iter::once(algorithm)
+            .chain(args.iter().copied())
+            .collect();
+        request::peek(args.into_iter()).map(|call| (call.policy, call.cost))
+    };
+    let args = || args.iter().copied();
+    let least = |least: usize| args().len() >= least;
+    if least(2) {
+        let fixed = request::fixed(args()).map(|call| (PeekForm::Fixed(call.policy), call.cost));
+        assert_eq!(peeked(b"fixed"), fixed);
+        let slide = request::slide(args()).map(|call| (PeekForm::Slide(call.policy), call.cost));
+        assert_eq!(peeked(b"SLIDE"), slide);
+    }
+    if least(3) {
+        let token = request::token(args()).map(|call| (PeekForm::Token(call.policy), call.cost));
+        assert_eq!(peeked(b"Token"), token);
+    }
+    let _ = request::peek(args());
+}

@@ -51,20 +51,16 @@ fn judge(
     now: Timestamp,
     cost: Units,
 ) -> Result<(Decision, Option<Key>), InvalidState> {
-    let text = key.and_then(|key| match &key.value {
-        Value::Text(text) => Some(Stored {
-            text,
-            expire_at_ms: key.expire_at_ms,
-        }),
-        Value::Log(_) => None,
-    });
+    let text = key.and_then(Key::text);
     let outcome = match limiter {
         Limiter::Fixed(policy) => fixed::decide(&policy, text, now, cost)?,
         Limiter::Token(policy) => token::decide(&policy, text, now, cost)?,
         Limiter::Slide(policy) => slide::decide(&policy, text, now, cost)?,
         Limiter::Exact(policy) => return judge_log(policy, key, now, cost),
     };
-    let Outcome { decision, write } = outcome;
+    let Outcome {
+        decision, write, ..
+    } = outcome;
     if let Some(added) = write.as_ref().and_then(|write| write.added) {
         let before = Counter::decode(text.map_or(b"", |stored| stored.text))?;
         let told = Counter(before.0 + added.get()).encode();
@@ -81,19 +77,44 @@ fn judge(
     Ok((decision, after))
 }
 
+/// What a call would be told, with nothing taken.
+fn peek(
+    limiter: Limiter,
+    key: Option<&Key>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Decision, InvalidState> {
+    let text = key.and_then(Key::text);
+    match limiter {
+        Limiter::Fixed(policy) => fixed::peek(&policy, text, now, cost),
+        Limiter::Token(policy) => token::peek(&policy, text, now, cost),
+        Limiter::Slide(policy) => slide::peek(&policy, text, now, cost),
+        Limiter::Exact(policy) => {
+            let mut entries = Entries(log(key));
+            let stored = key.map(|key| (&mut entries, key.expire_at_ms));
+            exact::peek(policy, stored, now, cost)
+        }
+    }
+}
+
+/// The entries of a log, or none.
+fn log(key: Option<&Key>) -> &[Timestamp] {
+    match key {
+        Some(Key {
+            value: Value::Log(log),
+            ..
+        }) => log,
+        _ => &[],
+    }
+}
+
 fn judge_log(
     policy: ExactPolicy,
     key: Option<&Key>,
     now: Timestamp,
     cost: Units,
 ) -> Result<(Decision, Option<Key>), InvalidState> {
-    let log: &[Timestamp] = match key {
-        Some(Key {
-            value: Value::Log(log),
-            ..
-        }) => log,
-        _ => &[],
-    };
+    let log = log(key);
     let mut entries = Entries(log);
     let stored = key.map(|key| (&mut entries, key.expire_at_ms));
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
@@ -140,6 +161,16 @@ impl Limiter {
 }
 
 impl Key {
+    fn text(&self) -> Option<Stored<'_>> {
+        match &self.value {
+            Value::Text(text) => Some(Stored {
+                text,
+                expire_at_ms: self.expire_at_ms,
+            }),
+            Value::Log(_) => None,
+        }
+    }
+
     fn is_past(&self, now: Timestamp) -> bool {
         self.expire_at_ms.is_some_and(|at| at < now.as_ms())
     }
@@ -169,9 +200,18 @@ impl Key {
 #[must_use]
 pub fn check(limiter: Limiter, key: Option<Key>, now: Timestamp, cost: Units) -> Option<Key> {
     let key = key.filter(|key| !key.is_past(now));
+    let peeked = peek(limiter, key.as_ref(), now, cost);
     let Ok((decision, written)) = judge(limiter, key.as_ref(), now, cost) else {
         return key;
     };
+    if decision.allowed {
+        let peeked = peeked.expect("what is judged can be looked at");
+        assert!(peeked.allowed);
+        assert_eq!(peeked.remaining, decision.remaining + cost.get());
+        assert_eq!(peeked.retry_after, RetryAfter::Ms(0));
+    } else {
+        assert_eq!(peeked, Ok(decision), "a refusal is what a look tells");
+    }
     let limit = limiter.limit();
     let Decision {
         allowed,
