@@ -36,6 +36,8 @@ mod numbers {
         raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int;
     pub(in super::super) const HANDLE_REPL_ASYNC_LOAD: c_int =
         raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int;
+    pub(in super::super) const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
+    pub(in super::super) const NOTIFY_MODULE: c_int = raw::REDISMODULE_NOTIFY_MODULE as c_int;
     pub(in super::super) const OUT_OF_MEMORY: c_int = raw::REDISMODULE_CTX_FLAGS_OOM as c_int;
 }
 pub(super) use numbers::*;
@@ -95,6 +97,8 @@ api! {
     list_pop = RedisModule_ListPop: fn(*mut RedisModuleKey, c_int) -> *mut RedisModuleString;
     signal_modified_key = RedisModule_SignalModifiedKey: fn(*mut RedisModuleCtx, *mut RedisModuleString) -> c_int;
     set_module_options = RedisModule_SetModuleOptions: fn(*mut RedisModuleCtx, c_int);
+    get_notify_keyspace_events = RedisModule_GetNotifyKeyspaceEvents: fn() -> c_int;
+    notify_keyspace_event = RedisModule_NotifyKeyspaceEvent: fn(*mut RedisModuleCtx, c_int, *const c_char, *mut RedisModuleString) -> c_int;
     get_used_memory_ratio = RedisModule_GetUsedMemoryRatio: fn() -> f32;
     get_context_flags = RedisModule_GetContextFlags: fn(*mut RedisModuleCtx) -> c_int;
     replicate = RedisModule_Replicate: fn(*mut RedisModuleCtx, *const c_char, *const c_char; ...) -> c_int;

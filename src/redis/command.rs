@@ -4,6 +4,7 @@
 //! A refusal ends before the write. The key is opened once, so that it can be written to if the call
 //! is admitted; the server takes it as modified only when told so, with the write.
 
+use super::figures;
 use super::server::{Args, End, Key, Kind, Name, Server};
 use crate::clock::Timestamp;
 use crate::decision::Decision;
@@ -11,7 +12,7 @@ use crate::error::{Error, InvalidState};
 use crate::exact::{self, Change};
 use crate::outcome::Outcome;
 use crate::policy::{ExactPolicy, Units};
-use crate::request::{self, Request, SlideForm};
+use crate::request::{self, PeekForm, Request, SlideForm};
 use crate::state::{self, Stored, Write};
 use crate::{fixed, slide, token};
 use core::slice;
@@ -39,6 +40,79 @@ pub(super) fn rl_slide(server: Server<'_>, args: Args<'_>) -> Result<Decision, E
     }
 }
 
+/// `RL.PEEK key FIXED limit window_ms [COST n]`, and so on for the other algorithms
+pub(super) fn rl_peek(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+    let Request { policy, cost } = request::peek(args.after_key(server))?;
+    match policy {
+        PeekForm::Fixed(policy) => {
+            figures::FIXED.peeks.add_one();
+            peek_text(server, args, &Request { policy, cost }, fixed::peek)
+        }
+        PeekForm::Token(policy) => {
+            figures::TOKEN.peeks.add_one();
+            peek_text(server, args, &Request { policy, cost }, token::peek)
+        }
+        PeekForm::Slide(form) => {
+            figures::SLIDE.peeks.add_one();
+            match form {
+                SlideForm::Counter(policy) => {
+                    peek_text(server, args, &Request { policy, cost }, slide::peek)
+                }
+                SlideForm::Exact(policy) => peek_log(server, args, policy, cost),
+            }
+        }
+    }
+}
+
+/// The same, to be looked at alone.
+type Preview<P> = fn(&P, Option<Stored<'_>>, Timestamp, Units) -> Result<Decision, InvalidState>;
+
+fn peek_text<P>(
+    server: Server<'_>,
+    args: Args<'_>,
+    request: &Request<P>,
+    peek: Preview<P>,
+) -> Result<Decision, Error> {
+    let now = server.now()?;
+    let name = args.key().ok_or(Error::Arity)?;
+    let found = look(server, name, Kind::String, now)?;
+    let stored = found.as_ref().map(|(key, expire_at_ms)| Stored {
+        text: key.text(),
+        expire_at_ms: *expire_at_ms,
+    });
+    Ok(peek(&request.policy, stored, now, request.cost)?)
+}
+
+fn peek_log(
+    server: Server<'_>,
+    args: Args<'_>,
+    policy: ExactPolicy,
+    cost: Units,
+) -> Result<Decision, Error> {
+    let now = server.now()?;
+    let name = args.key().ok_or(Error::Arity)?;
+    let found = look(server, name, Kind::List, now)?;
+    let mut log = found
+        .as_ref()
+        .map(|(key, expire_at_ms)| (Log::new(name, key), *expire_at_ms));
+    let stored = log.as_mut().map(|(log, expire_at_ms)| (log, *expire_at_ms));
+    Ok(exact::peek(policy, stored, now, cost)?)
+}
+
+/// A key that is only read, and its expiry; `None` if it counts as absent.
+fn look<'call>(
+    server: Server<'call>,
+    name: Name<'call>,
+    kind: Kind,
+    now: Timestamp,
+) -> Result<Option<(Key<'call>, Option<u64>)>, Error> {
+    let Some(key) = server.open_to_read(name) else {
+        return Ok(None);
+    };
+    let found = Found::look_up(&key, kind, now)?;
+    Ok(found.is_live().then_some((key, found.expire_at_ms)))
+}
+
 /// An algorithm whose state is one text.
 type Decide<P> = fn(&P, Option<Stored<'_>>, Timestamp, Units) -> Result<Outcome, InvalidState>;
 
@@ -56,9 +130,19 @@ fn judge_text<P>(
         text: key.text(),
         expire_at_ms: found.expire_at_ms,
     });
-    let Outcome { decision, write } = decide(&request.policy, stored, now, request.cost)?;
+    let Outcome {
+        decision,
+        write,
+        stepped_back,
+    } = decide(&request.policy, stored, now, request.cost)?;
     if let Some(write) = write {
         store_text(server, name, &mut key, found, &write)?;
+    }
+    if stepped_back {
+        figures::CLOCK_STEPS.add_one();
+    }
+    if !decision.allowed {
+        server.notify_refused(name);
     }
     Ok(decision)
 }
@@ -96,13 +180,19 @@ fn judge_log(
     let name = args.key().ok_or(Error::Arity)?;
     let key = server.open(name)?;
     let found = Found::look_up(&key, Kind::List, now)?;
-    let mut log = found.is_live().then(|| Log::new(server, name, &key));
+    let mut log = found.is_live().then(|| Log::new(name, &key));
     let len = log.as_ref().map_or(0, exact::Log::len);
     let stored = log.as_mut().map(|log| (log, found.expire_at_ms));
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
     if let Some(change) = change {
         drop(log);
         store_log(server, name, key, found, len, &change)?;
+        if change.stepped_back() {
+            figures::CLOCK_STEPS.add_one();
+        }
+    }
+    if !decision.allowed {
+        server.notify_refused(name);
     }
     Ok(decision)
 }
@@ -274,7 +364,6 @@ fn make_room(
 
 /// The list in a key as a log.
 struct Log<'call, 'key> {
-    server: Server<'call>,
     name: Name<'call>,
     key: &'key Key<'call>,
     len: u64,
@@ -287,9 +376,8 @@ impl<'call, 'key> Log<'call, 'key> {
     /// A handle walks from the entry that it read last; a fresh one seeks from the nearer end.
     const NEAR: u64 = 8;
 
-    fn new(server: Server<'call>, name: Name<'call>, key: &'key Key<'call>) -> Self {
+    fn new(name: Name<'call>, key: &'key Key<'call>) -> Self {
         Self {
-            server,
             name,
             key,
             len: key.len(),
@@ -309,7 +397,7 @@ impl exact::Log for Log<'_, '_> {
             .last
             .is_some_and(|last| last.abs_diff(index) > Self::NEAR)
         {
-            self.far = self.server.open(self.name).ok();
+            self.far = self.key.reopen(self.name);
         }
         self.last = Some(index);
         let key = self.far.as_ref().unwrap_or(self.key);

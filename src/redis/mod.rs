@@ -5,6 +5,8 @@
 //! | this one | loading, and the table of commands |
 //! | `command` | the order of work of a call |
 //! | `server` | safe wrappers around the server's functions |
+//! | `describe` | what the server is told about a command |
+//! | `figures` | what is counted, and `INFO` |
 //! | `api` | looking those functions up |
 
 #![allow(unsafe_code, reason = "the server's API is C")]
@@ -15,15 +17,20 @@
 
 mod api;
 mod command;
+mod describe;
+mod figures;
 mod server;
 
 use core::ffi::{CStr, c_int};
+use std::ffi::CString;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::OnceLock;
 
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
+use self::describe::{Arg, describe};
+use self::figures::Calls;
 use self::server::{Args, Loaded, Server, Words};
 use crate::decision::Decision;
 use crate::error::Error;
@@ -31,13 +38,26 @@ use crate::error::Error;
 /// One command: everything the server is told about it.
 struct Command {
     name: &'static CStr,
-    /// The ACL categories it belongs to, on servers that let a module say so (7.2 and later).
-    categories: &'static CStr,
-    /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
-    flags: &'static CStr,
+    summary: &'static CStr,
+    complexity: &'static CStr,
+    args: &'static [Arg],
     /// The least number of arguments, the command's name included.
     min_args: usize,
+    access: Access,
+    /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
+    flags: &'static CStr,
+    /// The ACL categories it belongs to beside [`CATEGORY`], on servers that let a module say so
+    /// (7.2 and later).
+    categories: &'static CStr,
+    calls: &'static Calls,
     run: fn(Server<'_>, Args<'_>) -> Result<Decision, Error>,
+}
+
+/// What a command does to its key.
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    Write,
 }
 
 /// A command as a type, so that each has a callback of its own.
@@ -49,9 +69,14 @@ struct Fixed;
 impl Entry for Fixed {
     const COMMAND: Command = Command {
         name: c"rl.fixed",
-        categories: c"write fast",
-        flags: c"write fast",
+        summary: c"Takes units from a fixed window, if it has them left.",
+        complexity: c"O(1)",
+        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST],
         min_args: 4,
+        access: Access::Write,
+        flags: c"write fast",
+        categories: c"write fast",
+        calls: &figures::FIXED,
         run: command::rl_fixed,
     };
 }
@@ -60,9 +85,14 @@ struct Token;
 impl Entry for Token {
     const COMMAND: Command = Command {
         name: c"rl.token",
-        categories: c"write fast",
-        flags: c"write fast",
+        summary: c"Takes tokens from a bucket that refills evenly, if it holds them.",
+        complexity: c"O(1)",
+        args: &[Arg::KEY, CAPACITY, REFILL, PERIOD, Arg::COST],
         min_args: 5,
+        access: Access::Write,
+        flags: c"write fast",
+        categories: c"write fast",
+        calls: &figures::TOKEN,
         run: command::rl_token,
     };
 }
@@ -72,12 +102,59 @@ struct Slide;
 impl Entry for Slide {
     const COMMAND: Command = Command {
         name: c"rl.slide",
-        categories: c"write slow",
-        flags: c"write",
+        summary: c"Takes units from a sliding window, if it has them left.",
+        complexity: c"O(1). With EXACT: O(N+M) where N is the cost and M the number of units that left the window since the last call.",
+        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST, Arg::EXACT],
         min_args: 4,
+        access: Access::Write,
+        flags: c"write",
+        categories: c"write slow",
+        calls: &figures::SLIDE,
         run: command::rl_slide,
     };
 }
+
+struct Peek;
+impl Entry for Peek {
+    const COMMAND: Command = Command {
+        name: c"rl.peek",
+        summary: c"Tells what a call would be answered, and takes nothing.",
+        complexity: c"O(1). With EXACT: O(log(N)) where N is the limit.",
+        args: &[
+            Arg::KEY,
+            Arg::one_of(
+                c"algorithm",
+                &[
+                    Arg::block(c"fixed", &[Arg::word(c"fixed", c"FIXED"), LIMIT, WINDOW]),
+                    Arg::block(
+                        c"token",
+                        &[Arg::word(c"token", c"TOKEN"), CAPACITY, REFILL, PERIOD],
+                    ),
+                    Arg::block(
+                        c"slide",
+                        &[Arg::word(c"slide", c"SLIDE"), LIMIT, WINDOW, Arg::EXACT],
+                    ),
+                ],
+            ),
+            Arg::COST,
+        ],
+        min_args: 5,
+        access: Access::Read,
+        flags: c"readonly",
+        categories: c"read slow",
+        calls: &figures::PEEK,
+        run: command::rl_peek,
+    };
+}
+
+const LIMIT: Arg = Arg::integer(c"limit");
+const WINDOW: Arg = Arg::integer(c"window_ms");
+const CAPACITY: Arg = Arg::integer(c"capacity");
+const REFILL: Arg = Arg::integer(c"refill");
+const PERIOD: Arg = Arg::integer(c"period_ms");
+
+/// The ACL category of all commands, on servers that let a module make one (Redis 7.4, Valkey 8).
+const CATEGORY: &CStr = c"ratelimit";
 
 /// The name under which the server lists the module.
 const MODULE: &CStr = c"rl";
@@ -160,9 +237,17 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 }
             }
             (api.set_module_options)(ctx, options());
-            register::<Fixed>(ctx, api)?;
-            register::<Token>(ctx, api)?;
-            register::<Slide>(ctx, api)
+            let has_category = raw::RedisModule_AddACLCategory
+                .is_some_and(|add| add(ctx, CATEGORY.as_ptr()) == api::OK);
+            register::<Fixed>(ctx, api, has_category)?;
+            register::<Token>(ctx, api, has_category)?;
+            register::<Slide>(ctx, api, has_category)?;
+            register::<Peek>(ctx, api, has_category)?;
+            figures::reset();
+            if let Some(register_info) = raw::RedisModule_RegisterInfoFunc {
+                register_info(ctx, Some(figures::info));
+            }
+            Ok(())
         }
     });
     match loaded {
@@ -184,12 +269,14 @@ unsafe extern "C" fn callback<E: Entry>(
     let server = unsafe { Server::new(ctx, loaded) };
     // SAFETY: as above.
     let args = unsafe { Args::new(argv, argc) };
-    server.reply(guard(|| {
+    let result = guard(|| {
         if args.len() < E::COMMAND.min_args {
             return Err(Error::Arity);
         }
         (E::COMMAND.run)(server, args)
-    }))
+    });
+    E::COMMAND.calls.count(&result);
+    server.reply(result)
 }
 
 /// Runs what the server asked for. A panic that crossed into the server would end it, so one that
@@ -201,26 +288,24 @@ fn guard<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 /// # Safety
 ///
 /// `ctx` is the context of a module that is being loaded.
-unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), Error> {
+unsafe fn register<E: Entry>(
+    ctx: *mut RedisModuleCtx,
+    api: &Api,
+    has_category: bool,
+) -> Result<(), Error> {
     let Command {
         name,
         categories,
         flags,
-        min_args,
         ..
     } = E::COMMAND;
-    let arity = c_int::try_from(min_args).map_err(|_| Error::Internal)?;
-    let mut keys = [first_argument_is_key(), end_of_specs()];
-    let info = raw::RedisModuleCommandInfo {
-        version: &raw const INFO_VERSION,
-        // "At least": keywords may follow.
-        arity: arity.saturating_neg(),
-        key_specs: keys.as_mut_ptr(),
-        // SAFETY: null pointers, which the server takes as not given.
-        ..unsafe { core::mem::zeroed() }
+    let categories = if has_category {
+        [categories, CATEGORY].map(CStr::to_bytes).join(&b' ')
+    } else {
+        categories.to_bytes().to_vec()
     };
-    // SAFETY: the server copies the strings and the info, whose lists end with a zeroed element;
-    // the read is a plain one.
+    let categories = CString::new(categories).map_err(|_| Error::Internal)?;
+    // SAFETY: the server copies the strings; the read is a plain one.
     let registered = unsafe {
         (api.create_command)(
             ctx,
@@ -231,8 +316,7 @@ unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), 
             1,
             1,
         ) == api::OK
-            && (api.set_command_info)((api.get_command)(ctx, name.as_ptr()), &raw const info)
-                == api::OK
+            && describe(api, (api.get_command)(ctx, name.as_ptr()), &E::COMMAND).is_ok()
             && raw::RedisModule_SetCommandACLCategories.is_none_or(|set_categories| {
                 set_categories((api.get_command)(ctx, name.as_ptr()), categories.as_ptr())
                     == api::OK
@@ -243,36 +327,6 @@ unsafe fn register<E: Entry>(ctx: *mut RedisModuleCtx, api: &Api) -> Result<(), 
     }
     // SAFETY: as above.
     Err(unsafe { refuse(ctx, c"this command can't be registered:", name) })
-}
-
-static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
-    version: 1,
-    sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
-    sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
-    sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
-};
-
-fn first_argument_is_key() -> raw::RedisModuleCommandKeySpec {
-    let mut spec = end_of_specs();
-    spec.flags = u64::from(
-        raw::REDISMODULE_CMD_KEY_RW
-            | raw::REDISMODULE_CMD_KEY_ACCESS
-            | raw::REDISMODULE_CMD_KEY_UPDATE,
-    );
-    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    spec.bs.index = raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 };
-    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-        lastkey: 0,
-        keystep: 1,
-        limit: 0,
-    };
-    spec
-}
-
-fn end_of_specs() -> raw::RedisModuleCommandKeySpec {
-    // SAFETY: a C struct of numbers and pointers, for which all zeroes are valid.
-    unsafe { core::mem::zeroed() }
 }
 
 /// Whether the server has a command of this name. It is asked to run it without arguments, which it

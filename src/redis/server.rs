@@ -93,7 +93,10 @@ impl<'call> Args<'call> {
     }
 
     /// What follows the key.
-    pub(super) fn after_key(self, server: Server<'call>) -> impl Iterator<Item = &'call [u8]> {
+    pub(super) fn after_key(
+        self,
+        server: Server<'call>,
+    ) -> impl ExactSizeIterator<Item = &'call [u8]> {
         let after_key = self.argv.get(2..).unwrap_or_default();
         after_key
             .iter()
@@ -168,18 +171,45 @@ impl<'call> Server<'call> {
         }
     }
 
-    /// Opens a key, existing or not. That alone is no change; see [`Self::modified`].
+    /// Opens a key, existing or not, so that it can be written to. That alone is no change; see
+    /// [`Self::modified`].
     pub(super) fn open(self, name: Name<'call>) -> Result<Key<'call>, Error> {
-        let mode = api::READ | api::WRITE;
+        self.open_as(name, api::READ | api::WRITE)
+            .ok_or(Error::Internal)
+    }
+
+    /// Opens a key, if it exists, to be read alone.
+    pub(super) fn open_to_read(self, name: Name<'call>) -> Option<Key<'call>> {
+        self.open_as(name, api::READ)
+    }
+
+    fn open_as(self, name: Name<'call>, mode: c_int) -> Option<Key<'call>> {
         // SAFETY: the context is that of the running command, and the name is live.
         let handle = unsafe { (self.loaded.api.open_key)(self.ctx, name.0.as_ptr(), mode) };
-        NonNull::new(handle)
-            .map(|handle| Key {
-                server: self,
-                handle,
-                text: Cell::new(None),
-            })
-            .ok_or(Error::Internal)
+        NonNull::new(handle).map(|handle| Key {
+            server: self,
+            handle,
+            mode,
+            text: Cell::new(None),
+        })
+    }
+
+    /// Tells those who listen for keyspace events of modules that a call was refused.
+    pub(super) fn notify_refused(self, name: Name<'_>) {
+        // SAFETY: the function takes nothing and returns a number.
+        let listened_for = unsafe { (self.loaded.api.get_notify_keyspace_events)() };
+        if listened_for & api::NOTIFY_MODULE == 0 {
+            return;
+        }
+        // SAFETY: the context is that of the running command, and the name is live.
+        unsafe {
+            (self.loaded.api.notify_keyspace_event)(
+                self.ctx,
+                api::NOTIFY_MODULE,
+                c"rl.refused".as_ptr(),
+                name.0.as_ptr(),
+            );
+        }
     }
 
     /// Tells the server that a key was changed: for those who watch or cache it.
@@ -353,11 +383,18 @@ impl End {
 pub(super) struct Key<'call> {
     server: Server<'call>,
     handle: NonNull<RedisModuleKey>,
+    /// What it was opened for.
+    mode: c_int,
     /// Where the value's text is, once it has been read, until the key is changed.
     text: Cell<Option<(NonNull<u8>, usize)>>,
 }
 
-impl Key<'_> {
+impl<'call> Key<'call> {
+    /// Opens the same key once more, for the same purpose.
+    pub(super) fn reopen(&self, name: Name<'call>) -> Option<Self> {
+        self.server.open_as(name, self.mode)
+    }
+
     pub(super) fn kind(&self) -> Kind {
         // SAFETY: the key is open.
         match unsafe { (self.server.loaded.api.key_type)(self.handle.as_ptr()) } {
@@ -384,7 +421,7 @@ impl Key<'_> {
 
     /// The bytes of a string value.
     pub(super) fn text(&self) -> &[u8] {
-        let text = self.text_to_write();
+        let text = self.text_for(self.mode & api::WRITE);
         self.text.set(text);
         // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
         text.map_or(&[], |(text, len)| unsafe {
@@ -401,7 +438,7 @@ impl Key<'_> {
             done(unsafe {
                 (self.server.loaded.api.string_truncate)(self.handle.as_ptr(), text.len())
             })?;
-            value = self.text_to_write().filter(fits);
+            value = self.text_for(api::WRITE).filter(fits);
         }
         let (bytes, len) = value.ok_or(Error::Internal)?;
         // SAFETY: the value has as many bytes as the server says, and nobody else looks at them.
@@ -409,13 +446,13 @@ impl Key<'_> {
         Ok(())
     }
 
-    /// Where the bytes of a string value are and how many, to be read or overwritten: the value is
-    /// this key's alone then.
-    fn text_to_write(&self) -> Option<(NonNull<u8>, usize)> {
+    /// Where the bytes of a string value are, and how many. With [`api::WRITE`] they may be
+    /// overwritten: the value is this key's alone then.
+    fn text_for(&self, mode: c_int) -> Option<(NonNull<u8>, usize)> {
         let mut len = 0;
-        // SAFETY: the key is open for writing.
+        // SAFETY: the key is open, for writing too where `mode` says so.
         let text = unsafe {
-            (self.server.loaded.api.string_dma)(self.handle.as_ptr(), &raw mut len, api::WRITE)
+            (self.server.loaded.api.string_dma)(self.handle.as_ptr(), &raw mut len, mode)
         };
         NonNull::new(text.cast()).map(|text| (text, len))
     }

@@ -70,3 +70,8 @@ fn take(server: &Server, connection: &mut Connection, step: &Step) -> Result<(),
 fn replayed_calls_are_decided_as_the_model_decides() {
     replay(include_str!("../data/replay.jsonl"));
 }
+
+#[test]
+fn a_look_before_each_call_tells_what_the_model_tells_and_changes_nothing() {
+    replay(include_str!("../data/peek.jsonl"));
+}

@@ -462,9 +462,18 @@ pub fn snapshot(connection: &mut impl ConnectionLike, key: &str) -> Snapshot {
     }
 }
 
+/// A section of `INFO`.
+pub fn info_text(connection: &mut impl ConnectionLike, section: &str) -> String {
+    match send(connection, &["INFO", section]) {
+        Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
+        Value::VerbatimString { text, .. } => text,
+        other => panic!("no text but {other:?}"),
+    }
+}
+
 /// A number from `INFO`.
 pub fn info(connection: &mut impl ConnectionLike, section: &str, field: &str) -> i64 {
-    let text: String = send(connection, &["INFO", section]);
+    let text = info_text(connection, section);
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -1,0 +1,191 @@
+//! What the server is told about the commands, for `COMMAND DOCS`, `redis-cli` and the key's access
+//! rights: plain tables, turned into the structs of the server's API when the module is loaded.
+
+use core::ffi::{CStr, c_int};
+use core::ptr;
+
+use redis_module::raw::{self, RedisModuleCommandArg as RawArg};
+
+use super::api::{self, Api};
+use super::{Access, Command};
+use crate::error::Error;
+
+/// One argument, as `COMMAND DOCS` shows it.
+pub(super) struct Arg {
+    name: &'static CStr,
+    /// The word that stands before it, or that it is.
+    token: Option<&'static CStr>,
+    optional: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    Key,
+    Integer,
+    /// A keyword alone.
+    Token,
+    /// One of several.
+    OneOf(&'static [Arg]),
+    /// Several, one after the other.
+    Block(&'static [Arg]),
+}
+
+impl Arg {
+    const fn of(name: &'static CStr, kind: Kind) -> Self {
+        Self {
+            name,
+            token: None,
+            optional: false,
+            kind,
+        }
+    }
+
+    pub(super) const fn integer(name: &'static CStr) -> Self {
+        Self::of(name, Kind::Integer)
+    }
+
+    pub(super) const fn one_of(name: &'static CStr, args: &'static [Self]) -> Self {
+        Self::of(name, Kind::OneOf(args))
+    }
+
+    pub(super) const fn block(name: &'static CStr, args: &'static [Self]) -> Self {
+        Self::of(name, Kind::Block(args))
+    }
+
+    pub(super) const fn word(name: &'static CStr, token: &'static CStr) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::of(name, Kind::Token)
+        }
+    }
+
+    pub(super) const KEY: Self = Self::of(c"key", Kind::Key);
+    /// What the call takes.
+    pub(super) const COST: Self = Self {
+        token: Some(c"COST"),
+        optional: true,
+        ..Self::integer(c"cost")
+    };
+    pub(super) const EXACT: Self = Self {
+        optional: true,
+        ..Self::word(c"exact", c"EXACT")
+    };
+}
+
+/// Tells the server about a command that it has just created.
+///
+/// # Safety
+///
+/// `command` is a command of the module that is being loaded.
+pub(super) unsafe fn describe(
+    api: &Api,
+    command: *mut raw::RedisModuleCommand,
+    described: &Command,
+) -> Result<(), Error> {
+    let arity = c_int::try_from(described.min_args).map_err(|_| Error::Internal)?;
+    let mut keys = [first_argument_is_key(described.access), end_of_specs()];
+    let mut lists = Vec::new();
+    let info = raw::RedisModuleCommandInfo {
+        version: &raw const VERSION,
+        summary: described.summary.as_ptr(),
+        complexity: described.complexity.as_ptr(),
+        since: c"0.1.0".as_ptr(),
+        history: ptr::null_mut(),
+        // Time passes.
+        tips: c"nondeterministic_output".as_ptr(),
+        // "At least": keywords may follow.
+        arity: arity.saturating_neg(),
+        key_specs: keys.as_mut_ptr(),
+        args: list(described.args, &mut lists),
+    };
+    // SAFETY: the server copies the info, its strings and its lists, which are here until it
+    // returns and end with a zeroed element.
+    if unsafe { (api.set_command_info)(command, &raw const info) } == api::OK {
+        Ok(())
+    } else {
+        Err(Error::Internal)
+    }
+}
+
+static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
+    version: 1,
+    sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+    sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+    sizeof_arg: size_of::<RawArg>(),
+};
+
+/// Makes the list that a pointer into it stands for, and keeps it.
+fn list(args: &[Arg], lists: &mut Vec<Box<[RawArg]>>) -> *mut RawArg {
+    let mut raw_args: Vec<RawArg> = args.iter().map(|arg| raw_arg(arg, lists)).collect();
+    raw_args.push(end_of_args());
+    let mut raw_args = raw_args.into_boxed_slice();
+    let first = raw_args.as_mut_ptr();
+    lists.push(raw_args);
+    first
+}
+
+fn raw_arg(arg: &Arg, lists: &mut Vec<Box<[RawArg]>>) -> RawArg {
+    let (kind, subargs) = match arg.kind {
+        Kind::Key => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+            None,
+        ),
+        Kind::Integer => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            None,
+        ),
+        Kind::Token => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+            None,
+        ),
+        Kind::OneOf(args) => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+            Some(args),
+        ),
+        Kind::Block(args) => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            Some(args),
+        ),
+    };
+    RawArg {
+        name: arg.name.as_ptr(),
+        type_: kind,
+        // The only key is that of the first key spec.
+        key_spec_index: if matches!(arg.kind, Kind::Key) { 0 } else { -1 },
+        token: arg.token.map_or(ptr::null(), CStr::as_ptr),
+        flags: if arg.optional { api::OPTIONAL } else { 0 },
+        subargs: subargs.map_or(ptr::null_mut(), |args| list(args, lists)),
+        ..end_of_args()
+    }
+}
+
+fn end_of_args() -> RawArg {
+    // SAFETY: a C struct of numbers and pointers, for which all zeroes are valid.
+    unsafe { core::mem::zeroed() }
+}
+
+fn first_argument_is_key(access: Access) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = end_of_specs();
+    spec.flags = u64::from(match access {
+        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Write => {
+            raw::REDISMODULE_CMD_KEY_RW
+                | raw::REDISMODULE_CMD_KEY_ACCESS
+                | raw::REDISMODULE_CMD_KEY_UPDATE
+        }
+    });
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index = raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 };
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+        lastkey: 0,
+        keystep: 1,
+        limit: 0,
+    };
+    spec
+}
+
+fn end_of_specs() -> raw::RedisModuleCommandKeySpec {
+    // SAFETY: as above.
+    unsafe { core::mem::zeroed() }
+}

@@ -1,0 +1,190 @@
+//! What the module counts, and how `INFO` shows it.
+//!
+//! Commands run on the server's main thread alone, so counting needs no lock and loses nothing.
+//! Counts are those since the module was loaded: the server does not tell a module of `CONFIG
+//! RESETSTAT`.
+
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use redis_module::raw::{self, RedisModuleInfoCtx};
+
+use super::api;
+use crate::decision::{Decision, RetryAfter};
+use crate::error::Error;
+
+/// One count. It is written by commands alone, which never run at the same time.
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(super) fn add_one(&self) {
+        self.0.store(self.get().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The calls of one command, by what they came to.
+pub(super) struct Calls {
+    admitted: Count,
+    refused: Count,
+    /// Those of the refused whose cost is above the limit.
+    above_limit: Count,
+    invalid_arguments: Count,
+    /// State that is none of the command's, or of another type.
+    invalid_state: Count,
+    out_of_memory: Count,
+    /// How often `RL.PEEK` was asked for the same algorithm.
+    pub(super) peeks: Count,
+}
+
+impl Calls {
+    const fn new() -> Self {
+        Self {
+            admitted: Count::new(),
+            refused: Count::new(),
+            above_limit: Count::new(),
+            invalid_arguments: Count::new(),
+            invalid_state: Count::new(),
+            out_of_memory: Count::new(),
+            peeks: Count::new(),
+        }
+    }
+
+    pub(super) fn count(&self, result: &Result<Decision, Error>) {
+        match result {
+            Ok(decision) if decision.allowed => self.admitted.add_one(),
+            Ok(decision) => {
+                self.refused.add_one();
+                if decision.retry_after == RetryAfter::Never {
+                    self.above_limit.add_one();
+                }
+            }
+            Err(error) => self.count_error(*error),
+        }
+    }
+
+    #[cold]
+    fn count_error(&self, error: Error) {
+        let count = match error {
+            Error::InvalidState | Error::WrongType => &self.invalid_state,
+            Error::OutOfMemory => &self.out_of_memory,
+            Error::Clock => &CLOCK_OUT_OF_RANGE,
+            Error::Internal => &INTERNAL_ERRORS,
+            Error::Arity
+            | Error::Limit
+            | Error::ExactLimit
+            | Error::Window
+            | Error::Capacity
+            | Error::Refill
+            | Error::Period
+            | Error::Cost
+            | Error::FillTime
+            | Error::Syntax => &self.invalid_arguments,
+        };
+        count.add_one();
+    }
+}
+
+pub(super) static FIXED: Calls = Calls::new();
+pub(super) static TOKEN: Calls = Calls::new();
+pub(super) static SLIDE: Calls = Calls::new();
+/// Here *admitted* and *refused* are what a call would have been.
+pub(super) static PEEK: Calls = Calls::new();
+/// Calls that found their key's stored time more than the jitter ahead, and moved it back.
+pub(super) static CLOCK_STEPS: Count = Count::new();
+static CLOCK_OUT_OF_RANGE: Count = Count::new();
+static INTERNAL_ERRORS: Count = Count::new();
+
+type Field = (&'static CStr, &'static Count);
+
+/// A section of `INFO` and its fields. The server puts the module's name before each of the names.
+struct Section {
+    name: &'static CStr,
+    fields: &'static [Field],
+}
+
+macro_rules! calls {
+    ($name:literal, $calls:ident $(, $more:ident)*) => {
+        Section {
+            name: text(concat!($name, "\0")),
+            fields: &[
+                calls!(@ $name, $calls, "admitted", admitted),
+                calls!(@ $name, $calls, "refused", refused),
+                calls!(@ $name, $calls, "refused_above_limit", above_limit),
+                calls!(@ $name, $calls, "invalid_arguments", invalid_arguments),
+                calls!(@ $name, $calls, "invalid_state", invalid_state),
+                $(calls!(@ $name, $calls, stringify!($more), $more),)*
+            ],
+        }
+    };
+    (@ $name:literal, $calls:ident, $text:expr, $field:ident) => {
+        (text(concat!($name, "_", $text, "\0")), &$calls.$field)
+    };
+}
+
+static SECTIONS: [Section; 5] = [
+    calls!("fixed", FIXED, out_of_memory, peeks),
+    calls!("token", TOKEN, out_of_memory, peeks),
+    calls!("slide", SLIDE, out_of_memory, peeks),
+    calls!("peek", PEEK),
+    Section {
+        name: c"health",
+        fields: &[
+            (c"clock_steps", &CLOCK_STEPS),
+            (c"clock_out_of_range", &CLOCK_OUT_OF_RANGE),
+            (c"internal_errors", &INTERNAL_ERRORS),
+        ],
+    },
+];
+
+const fn text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
+/// Sets every count to zero: the library may have stayed in memory since it was loaded before.
+pub(super) fn reset() {
+    for Section { fields, .. } in &SECTIONS {
+        for (_, count) in *fields {
+            count.reset();
+        }
+    }
+}
+
+/// What the server calls for `INFO`, and for a crash report.
+pub(super) unsafe extern "C" fn info(ctx: *mut RedisModuleInfoCtx, _for_crash_report: c_int) {
+    // SAFETY: plain reads of pointers that only loading a module writes.
+    let (section, field) = unsafe {
+        (
+            raw::RedisModule_InfoAddSection,
+            raw::RedisModule_InfoAddFieldULongLong,
+        )
+    };
+    let (Some(add_section), Some(add_field)) = (section, field) else {
+        return;
+    };
+    for Section { name, fields } in &SECTIONS {
+        // SAFETY: the context is that of the running `INFO`; the server copies the names. It
+        // refuses a section that was not asked for.
+        if unsafe { add_section(ctx, name.as_ptr()) } != api::OK {
+            continue;
+        }
+        for (name, count) in *fields {
+            // SAFETY: as above.
+            unsafe { add_field(ctx, name.as_ptr(), count.get()) };
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the server tells of the commands: documentation, arguments, keys, rights.
+
+use redis::{Connection, Value};
+
+use crate::support::{Options, Server, ask, error, info_text, send};
+
+const COMMANDS: [&str; 4] = ["rl.fixed", "rl.token", "rl.slide", "rl.peek"];
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).expect("text"),
+        Value::SimpleString(text) => text.clone(),
+        Value::Int(number) => number.to_string(),
+        other => panic!("no text but {other:?}"),
+    }
+}
+
+/// The fields of a map of RESP3.
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    let Value::Map(pairs) = map else {
+        panic!("no map but {map:?}");
+    };
+    pairs
+        .iter()
+        .find_map(|(key, value)| (text(key) == name).then_some(value))
+}
+
+fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) | Value::Set(items) => items,
+        other => panic!("no list but {other:?}"),
+    }
+}
+
+/// One argument as a line: `name:type`, its token in front, its parts in parentheses, `?` behind it
+/// if it may be left out.
+fn argument(arg: &Value) -> String {
+    let get = |name| field(arg, name).map(text);
+    let mut line: Vec<String> = get("token").into_iter().collect();
+    let [name, kind] = ["name", "type"].map(|name| get(name).expect("a name and a type"));
+    line.push(format!("{name}:{kind}"));
+    let mut line = line.join(" ");
+    if let Some(parts) = field(arg, "arguments") {
+        let parts: Vec<String> = items(parts).iter().map(argument).collect();
+        line = format!("{line}({})", parts.join(" "));
+    }
+    let is_optional = |flags: &Value| items(flags).iter().any(|flag| text(flag) == "optional");
+    if field(arg, "flags").is_some_and(is_optional) {
+        line.push('?');
+    }
+    line
+}
+
+#[test]
+fn command_docs_tell_every_argument() {
+    let server = Options::new().start();
+    let mut connection = server.connect_resp3();
+    let exact = "EXACT exact:pure-token?";
+    let cost = "COST cost:integer?";
+    let window = "limit:integer window_ms:integer";
+    let bucket = "capacity:integer refill:integer period_ms:integer";
+    for (command, arguments) in [
+        ("rl.fixed", format!("key:key {window} {cost}")),
+        ("rl.token", format!("key:key {bucket} {cost}")),
+        ("rl.slide", format!("key:key {window} {cost} {exact}")),
+        (
+            "rl.peek",
+            format!(
+                "key:key algorithm:oneof(fixed:block(FIXED fixed:pure-token {window}) \
+                 token:block(TOKEN token:pure-token {bucket}) \
+                 slide:block(SLIDE slide:pure-token {window} {exact})) {cost}"
+            ),
+        ),
+    ] {
+        let docs: Value = send(&mut connection, &["COMMAND", "DOCS", command]);
+        let docs = field(&docs, command).expect("documentation");
+        let get = |name| field(docs, name).map(text).unwrap_or_default();
+        assert_eq!(get("since"), "0.1.0");
+        assert_eq!(get("module"), "rl");
+        assert!(get("summary").ends_with('.'), "{command}");
+        assert!(get("complexity").starts_with("O(1)"), "{command}");
+        let told = items(field(docs, "arguments").expect("arguments"));
+        let told: Vec<String> = told.iter().map(argument).collect();
+        assert_eq!(told.join(" "), arguments, "{command}");
+    }
+}
+
+#[test]
+fn keys_are_told_with_what_happens_to_them() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for (call, expected) in [
+        ("RL.FIXED k 1 1", &["RW", "access", "update"][..]),
+        ("RL.TOKEN k 1 1 1", &["RW", "access", "update"]),
+        ("RL.SLIDE k 1 1 EXACT", &["RW", "access", "update"]),
+        ("RL.PEEK k FIXED 1 1", &["RO", "access"]),
+    ] {
+        let mut words = vec!["COMMAND", "GETKEYSANDFLAGS"];
+        words.extend(call.split(' '));
+        let keys: Vec<(String, Vec<String>)> = send(&mut connection, &words);
+        let expected = expected.iter().map(|flag| (*flag).to_owned()).collect();
+        assert_eq!(keys, [("k".to_owned(), expected)], "{call}");
+    }
+}
+
+#[test]
+fn flags_tell_how_a_command_behaves() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for (command, arity, flags) in [
+        ("rl.fixed", -4, &["write", "module", "fast"][..]),
+        ("rl.token", -5, &["write", "module", "fast"]),
+        ("rl.slide", -4, &["write", "module"]),
+        ("rl.peek", -5, &["readonly", "module"]),
+    ] {
+        let told: Vec<Vec<Value>> = send(&mut connection, &["COMMAND", "INFO", command]);
+        assert_eq!(told[0][1], Value::Int(arity), "{command}");
+        let told: Vec<String> = items(&told[0][2]).iter().map(text).collect();
+        assert_eq!(told, flags, "{command}");
+    }
+}
+
+/// Redis 7.4 and Valkey 8 let a module make categories of its own; Redis 7.2 lets it name the
+/// server's.
+fn version(connection: &mut Connection) -> (u32, u32) {
+    let text = info_text(connection, "server");
+    let of = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::to_owned)
+    };
+    // Valkey says that it is Redis 7.2.4.
+    let version = of("valkey_version").or_else(|| of("redis_version"));
+    let version = version.expect("a version");
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[test]
+fn one_category_is_all_that_a_gateway_needs() {
+    let server = Options::new().start();
+    let mut connection = server.connect();
+    if version(&mut connection) < (7, 4) {
+        let unknown = error(&mut connection, "ACL CAT ratelimit");
+        assert!(unknown.starts_with("ERR Unknown category"), "{unknown}");
+        return;
+    }
+    let mut commands: Vec<String> = send(&mut connection, &["ACL", "CAT", "ratelimit"]);
+    commands.sort();
+    let mut expected = COMMANDS.map(str::to_owned);
+    expected.sort();
+    assert_eq!(commands, expected);
+    send::<()>(
+        &mut connection,
+        &[
+            "ACL",
+            "SETUSER",
+            "gateway",
+            "on",
+            "nopass",
+            "+@ratelimit",
+            "~rl:*",
+        ],
+    );
+    send::<()>(&mut connection, &["AUTH", "gateway", ""]);
+    for call in [
+        "RL.FIXED rl:f 5 60000",
+        "RL.TOKEN rl:t 5 1 60000",
+        "RL.SLIDE rl:s 5 60000",
+        "RL.SLIDE rl:e 5 60000 EXACT",
+        "RL.PEEK rl:p FIXED 5 60000",
+    ] {
+        assert_eq!(ask(&mut connection, call)[0], 1, "{call}");
+    }
+    for line in ["RL.FIXED other 5 60000", "GET rl:f", "SET rl:f 1", "INFO"] {
+        let refused = error(&mut connection, line);
+        assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn the_servers_own_categories_hold_the_commands_too() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    if version(&mut connection) < (7, 2) {
+        return;
+    }
+    for (category, expected) in [
+        ("write", &["rl.fixed", "rl.slide", "rl.token"][..]),
+        ("read", &["rl.peek"]),
+        ("fast", &["rl.fixed", "rl.token"]),
+        ("slow", &["rl.peek", "rl.slide"]),
+        ("dangerous", &[]),
+    ] {
+        let mut ours: Vec<String> = send(&mut connection, &["ACL", "CAT", category]);
+        ours.retain(|command| command.starts_with("rl."));
+        ours.sort();
+        assert_eq!(ours, expected, "@{category}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Refusals as keyspace events, for those who ask for them.
+
+use std::time::Duration;
+
+use redis::{Connection, PubSub};
+
+use crate::support::{Options, Server, ask, error, info, send};
+
+fn events(server: &Server) -> Vec<(String, String)> {
+    let mut connection = server.connect();
+    let mut listener = server.connect();
+    let mut pubsub = listener.as_pubsub();
+    pubsub.psubscribe("__key*__:*").expect("a subscription");
+    pubsub
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a time-out");
+    calls(&mut connection);
+    send::<()>(&mut connection, &["PUBLISH", "__key__:end", "end"]);
+    until_the_end(&mut pubsub)
+}
+
+/// Two of these are refused.
+fn calls(connection: &mut Connection) {
+    for (call, allowed) in [
+        ("RL.FIXED f 1 60000", 1),
+        ("RL.FIXED f 1 60000", 0),
+        ("RL.PEEK f FIXED 1 60000", 0),
+        ("RL.SLIDE e 1 60000 EXACT COST 2", 0),
+        ("RL.TOKEN t 1 1 60000", 1),
+    ] {
+        assert_eq!(ask(connection, call)[0], allowed, "{call}");
+    }
+    error(connection, "RL.TOKEN f 1 1 60000");
+}
+
+fn until_the_end(pubsub: &mut PubSub<'_>) -> Vec<(String, String)> {
+    let mut events = Vec::new();
+    loop {
+        let message = pubsub.get_message().expect("a message");
+        let payload: String = message.get_payload().expect("text");
+        if payload == "end" {
+            return events;
+        }
+        events.push((message.get_channel_name().to_owned(), payload));
+    }
+}
+
+#[test]
+fn a_refusal_is_told_to_those_who_listen_for_modules_events() {
+    let server = Options::new().arg("notify-keyspace-events", "KEd").start();
+    let told = events(&server);
+    let told: Vec<(&str, &str)> = told
+        .iter()
+        .map(|(channel, payload)| (channel.as_str(), payload.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("__keyspace@0__:f", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "f"),
+            ("__keyspace@0__:e", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "e"),
+        ]
+    );
+}
+
+#[test]
+fn nobody_else_is_told() {
+    for flags in ["", "KE$lgx"] {
+        let server = Options::new().arg("notify-keyspace-events", flags).start();
+        assert_eq!(events(&server), [], "{flags:?}");
+    }
+}
+
+#[test]
+fn a_refusal_that_is_told_is_no_change() {
+    let server = Options::new().arg("notify-keyspace-events", "AKE").start();
+    let mut connection = server.connect();
+    ask(&mut connection, "RL.FIXED f 1 60000");
+    let changes = |connection: &mut Connection| {
+        info(connection, "persistence", "rdb_changes_since_last_save")
+    };
+    let before = changes(&mut connection);
+    assert_eq!(ask(&mut connection, "RL.FIXED f 1 60000")[0], 0);
+    assert_eq!(changes(&mut connection), before);
+}

@@ -1,0 +1,249 @@
+//! What `INFO` tells of the calls: exact, whoever makes them, and how.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use redis::Connection;
+
+use crate::support::{
+    Options, Server, T0, ask, error, info_text, module, send, try_send, wait_until,
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// Every figure that is not zero.
+fn figures(connection: &mut Connection) -> BTreeMap<String, u64> {
+    let text = info_text(connection, "rl");
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.parse().expect("a number")))
+        .filter(|(_, value)| *value > 0)
+        .collect()
+}
+
+fn expect(figures_at_hand: &BTreeMap<String, u64>, expected: &[(&str, u64)]) {
+    let expected: BTreeMap<String, u64> = expected
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), *value))
+        .collect();
+    assert_eq!(*figures_at_hand, expected);
+}
+
+#[test]
+fn each_call_is_counted_once_by_what_it_came_to() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    expect(&figures(&mut connection), &[]);
+    for line in [
+        "RL.FIXED f 2 60000",
+        "RL.FIXED f 2 60000",
+        "RL.FIXED f 2 60000",
+        "RL.FIXED f 2 60000 COST 3",
+        "RL.TOKEN t 1 1 60000",
+        "RL.SLIDE s 1 60000",
+        "RL.SLIDE e 1 60000 EXACT",
+        "RL.SLIDE e 1 60000 EXACT",
+        "RL.PEEK f FIXED 2 60000",
+        "RL.PEEK f FIXED 9 60000",
+        "RL.PEEK t TOKEN 1 1 60000 COST 2",
+        "RL.PEEK s SLIDE 1 60000",
+        "RL.PEEK e SLIDE 1 60000 EXACT",
+    ] {
+        ask(&mut connection, line);
+    }
+    for line in [
+        "RL.FIXED f 0 60000",
+        "RL.TOKEN t 1 1 1 COST",
+        "RL.SLIDE s 1 60000 EXACTLY",
+        "RL.SLIDE s 1 60000 EXACTLY",
+        "RL.FIXED t 2 60000",
+        "RL.TOKEN e 2 1 60000",
+        "RL.PEEK f WHAT 1 1",
+        "RL.PEEK f TOKEN 1 1 1",
+    ] {
+        error(&mut connection, line);
+    }
+    let told = figures(&mut connection);
+    expect(
+        &told,
+        &[
+            ("rl_fixed_admitted", 2),
+            ("rl_fixed_refused", 2),
+            ("rl_fixed_refused_above_limit", 1),
+            ("rl_fixed_invalid_arguments", 1),
+            ("rl_fixed_invalid_state", 1),
+            ("rl_fixed_peeks", 2),
+            ("rl_token_admitted", 1),
+            ("rl_token_invalid_arguments", 1),
+            ("rl_token_invalid_state", 1),
+            ("rl_token_peeks", 2),
+            ("rl_slide_admitted", 2),
+            ("rl_slide_refused", 1),
+            ("rl_slide_invalid_arguments", 2),
+            ("rl_slide_peeks", 2),
+            ("rl_peek_admitted", 1),
+            ("rl_peek_refused", 4),
+            ("rl_peek_refused_above_limit", 1),
+            ("rl_peek_invalid_arguments", 1),
+            ("rl_peek_invalid_state", 1),
+        ],
+    );
+    // The server does not tell a module of this.
+    send::<()>(&mut connection, &["CONFIG", "RESETSTAT"]);
+    assert_eq!(figures(&mut connection), told);
+}
+
+#[test]
+fn calls_from_everywhere_are_counted_to_the_last() {
+    const CLIENTS: u64 = 8;
+    const CALLS: u64 = 2_000;
+    let server = Options::new().start();
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut connection = server.connect();
+                for batch in 0..CALLS / 100 {
+                    let mut pipe = redis::pipe();
+                    if batch % 2 == 0 {
+                        pipe.atomic();
+                    }
+                    for _ in 0..100 {
+                        let words = ["hot", "5000", "3600000"];
+                        pipe.cmd("RL.FIXED").arg(&words);
+                    }
+                    pipe.exec(&mut connection).expect("replies");
+                }
+                let script = "return redis.call('RL.FIXED', KEYS[1], 5000, 3600000)";
+                send::<Vec<i64>>(&mut connection, &["EVAL", script, "1", "hot"]);
+            });
+        }
+    });
+    expect(
+        &figures(&mut server.connect()),
+        &[
+            ("rl_fixed_admitted", 5_000),
+            ("rl_fixed_refused", CLIENTS * (CALLS + 1) - 5_000),
+        ],
+    );
+}
+
+#[test]
+fn full_memory_and_a_stepping_clock_show() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for call in [
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+        "RL.FIXED f 5 60000",
+    ] {
+        ask(&mut connection, call);
+    }
+    // Jitter is no step.
+    server.set_clock(T0 - 1_000);
+    for call in ["RL.TOKEN t 5 1 60000", "RL.SLIDE e 5 60000 EXACT"] {
+        ask(&mut connection, call);
+    }
+    assert_eq!(figures(&mut connection).get("rl_clock_steps"), None);
+    server.set_clock(T0 - 600 * SECOND);
+    for call in [
+        "RL.TOKEN t 5 1 60000",
+        "RL.SLIDE s 5 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+        "RL.FIXED f 5 60000",
+    ] {
+        ask(&mut connection, call);
+    }
+    assert_eq!(figures(&mut connection)["rl_clock_steps"], 3);
+    // Each key is set back once; also where the call is refused, and where it is never admitted
+    // there is nothing to store.
+    server.set_clock(T0 - 1_200 * SECOND);
+    for call in [
+        "RL.TOKEN t 5 1 60000 COST 6",
+        "RL.TOKEN t 5 1 60000 COST 5",
+        "RL.TOKEN t 5 1 60000 COST 5",
+        "RL.SLIDE s 5 60000 COST 5",
+        "RL.SLIDE e 5 60000 EXACT COST 5",
+    ] {
+        assert_eq!(ask(&mut connection, call)[0], 0, "{call}");
+    }
+    assert_eq!(figures(&mut connection)["rl_clock_steps"], 6);
+
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    for call in [
+        "RL.FIXED new 5 60000",
+        "RL.TOKEN new 5 1 60000",
+        "RL.SLIDE e 5 60000 EXACT",
+    ] {
+        assert!(error(&mut connection, call).starts_with("OOM"), "{call}");
+    }
+    let told = figures(&mut connection);
+    for name in ["fixed", "token", "slide"] {
+        assert_eq!(told[&format!("rl_{name}_out_of_memory")], 1);
+    }
+}
+
+#[test]
+fn an_impossible_clock_shows() {
+    let server = Options::new().clock(T0).start();
+    let mut connection = server.connect();
+    server.set_clock(10_000_000_000_000_000);
+    let refused = error(&mut connection, "RL.FIXED f 5 60000");
+    assert_eq!(refused, "ERR server clock out of range");
+    expect(&figures(&mut connection), &[("rl_clock_out_of_range", 1)]);
+}
+
+#[test]
+fn each_section_can_be_asked_for() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for section in ["rl_fixed", "rl_token", "rl_slide", "rl_peek", "rl_health"] {
+        let text = info_text(&mut connection, section);
+        assert!(text.contains(&format!("# {section}\r\n")), "{text}");
+        assert_eq!(text.matches('#').count(), 1, "{text}");
+    }
+    for all in ["everything", "modules"] {
+        let text = info_text(&mut connection, all);
+        assert_eq!(text.matches("# rl_").count(), 5, "INFO {all}");
+    }
+}
+
+#[test]
+fn counts_begin_when_the_module_is_loaded() {
+    let server = Options::new()
+        .without_module()
+        .arg("enable-module-command", "yes")
+        .start();
+    let mut connection = server.connect();
+    let path = module().to_str().expect("a path");
+    for _ in 0..2 {
+        send::<()>(&mut connection, &["MODULE", "LOAD", path]);
+        expect(&figures(&mut connection), &[]);
+        ask(&mut connection, "RL.FIXED f 5 60000");
+        assert_eq!(figures(&mut connection)["rl_fixed_admitted"], 1);
+        send::<()>(&mut connection, &["MODULE", "UNLOAD", "rl"]);
+    }
+}
+
+#[test]
+fn a_replica_counts_what_it_was_asked_itself() {
+    let primary = Options::new()
+        .tcp()
+        .arg("repl-diskless-sync-delay", "0")
+        .start();
+    let replica = Options::new().tcp().start();
+    crate::support::follow(&replica, &primary);
+    ask(&mut primary.connect(), "RL.FIXED f 5 60000");
+    crate::support::caught_up(&replica, &primary);
+    let mut connection = replica.connect();
+    wait_until("the key on the replica", || {
+        send::<usize>(&mut connection, &["EXISTS", "f"]) == 1
+    });
+    expect(&figures(&mut connection), &[]);
+    ask(&mut connection, "RL.PEEK f FIXED 5 60000");
+    assert!(try_send::<Vec<i64>>(&mut connection, &["RL.FIXED", "f", "5", "60000"]).is_err());
+    expect(
+        &figures(&mut connection),
+        &[("rl_fixed_peeks", 1), ("rl_peek_admitted", 1)],
+    );
+}
