@@ -7,7 +7,7 @@ BASES ?= redis:8 redis:7 valkey/valkey:8
 MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers image test-image fuzz memcheck soak bench bench-quick bench-core \
+.PHONY: help build run test lint test-unit test-server test-servers test-clients image test-image fuzz memcheck soak bench bench-quick bench-core \
 	instructions check-instructions clean
 
 help: ## this list
@@ -56,6 +56,10 @@ test-servers: build ## the same on every supported server, fetched into .cache/s
 	@tests/setup fetch
 	tests/servers/fetch
 	@tests/servers/each
+
+test-clients: build ## the examples for client libraries, installed into .cache/clients
+	@tests/setup clients
+	server=$$(tests/setup server) && tests/clients/run $$server $(MODULE)
 
 image: ## a container image of Redis with the module, IMAGE (redis-rl)
 	docker build -t $(IMAGE) .
