@@ -139,6 +139,21 @@ fn no_command_allocates() {
         expect(&mut connection, form, ADMITTED);
         expect(&mut connection, form, REFUSED);
     }
+    for look in [
+        "RL.PEEK f FIXED 5 60000",
+        "RL.PEEK t TOKEN 5 1 60000",
+        "RL.PEEK s SLIDE 5 60000",
+        "RL.PEEK e SLIDE 5 60000 EXACT",
+    ] {
+        expect(&mut connection, look, REFUSED);
+        let absent = look.replace("PEEK ", "PEEK absent:");
+        expect(&mut connection, &absent, ADMITTED);
+    }
+    // Refusals that somebody listens for.
+    let listen = ["CONFIG", "SET", "notify-keyspace-events", "KEd"];
+    send::<()>(&mut connection, &listen);
+    expect(&mut connection, "RL.FIXED f 5 60000", REFUSED);
+    expect(&mut connection, "RL.SLIDE e 5 60000 EXACT", REFUSED);
     // Long logs: many are appended, many read, many leave.
     expect(
         &mut connection,
@@ -179,6 +194,10 @@ fn no_command_allocates() {
         "RL.TOKEN text 1 1 1",
         "RL.SLIDE text 1 1",
         "RL.SLIDE list 1 1 EXACT",
+        "RL.PEEK f WHAT 1 1",
+        "RL.PEEK f TOKEN 1 1",
+        "RL.PEEK hash FIXED 1 1",
+        "RL.PEEK list SLIDE 1 1 EXACT",
     ] {
         expect(&mut connection, error, ERROR);
     }

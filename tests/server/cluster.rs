@@ -94,7 +94,7 @@ fn redirection(text: &str, slot: u16) -> Option<(&str, &str)> {
 }
 
 /// Every form of the commands, on a key.
-fn forms(key: &str) -> [String; 6] {
+fn forms(key: &str) -> [String; 8] {
     [
         format!("RL.FIXED {key} 5 3600000"),
         format!("RL.FIXED {key} 5 3600000 COST 6"),
@@ -102,6 +102,8 @@ fn forms(key: &str) -> [String; 6] {
         format!("RL.SLIDE {key} 5 3600000"),
         format!("RL.SLIDE {key} 5 3600000 EXACT"),
         format!("RL.SLIDE {key} 5 3600000 COST 2 EXACT"),
+        format!("RL.PEEK {key} TOKEN 5 1 3600000"),
+        format!("RL.PEEK {key} SLIDE 5 3600000 EXACT"),
     ]
 }
 
