@@ -27,6 +27,7 @@ mod call;
 mod oracle;
 mod random;
 mod run;
+mod sharing;
 mod store;
 
 mod bounds;

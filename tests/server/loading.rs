@@ -1,6 +1,8 @@
 //! Loading, unloading, and refusing to load.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use redis::Value;
 use tempfile::TempDir;
@@ -124,4 +126,74 @@ fn the_module_asks_nothing_unusual_of_the_system() {
             "{library} in {text}"
         );
     }
+}
+
+/// A server frees the commands of a module that goes, while clients may still refer to them: in a
+/// transaction that they have begun, and on Redis 8.2 also by the last command that they sent. So
+/// the clients have to go first.
+#[test]
+fn a_new_build_takes_over_once_the_clients_are_disconnected() {
+    let server = Options::new()
+        .without_module()
+        .arg("enable-module-command", "yes")
+        .start();
+    // Each build has a file of its own.
+    let builds = TempDir::new().unwrap();
+    let build = |number: usize| {
+        let path = builds.path().join(format!("libredis_rl-{number}.so"));
+        std::fs::copy(module(), &path).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut control = server.connect();
+    send::<()>(&mut control, &["MODULE", "LOAD", &build(0)]);
+    let done = AtomicBool::new(false);
+    // Calls that were admitted, and calls whose answer was lost.
+    let calls: Vec<[i64; 2]> = thread::scope(|scope| {
+        let call = || {
+            let (mut admitted, mut lost) = (0, 0);
+            while !done.load(Ordering::Relaxed) {
+                let Ok(mut connection) = server.try_connect() else {
+                    continue;
+                };
+                let mut pipe = redis::pipe();
+                pipe.atomic();
+                pipe.cmd("RL.FIXED").arg(&["f", "1000000", "3600000"]);
+                loop {
+                    match pipe.query::<Vec<[i64; 5]>>(&mut connection) {
+                        Ok(replies) => admitted += replies[0][0],
+                        Err(error) => {
+                            let text = error.to_string();
+                            assert!(!text.contains("unknown command"), "{text}");
+                            lost += 1;
+                            break;
+                        }
+                    }
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            }
+            [admitted, lost]
+        };
+        let callers: [_; 4] = std::array::from_fn(|_| scope.spawn(call));
+        for number in 1..=20 {
+            let build = build(number);
+            send::<()>(&mut control, &["MULTI"]);
+            send::<()>(&mut control, &["CLIENT", "KILL", "TYPE", "normal"]);
+            send::<()>(&mut control, &["MODULE", "UNLOAD", "rl"]);
+            send::<()>(&mut control, &["MODULE", "LOAD", &build]);
+            let replies: Vec<Value> = send(&mut control, &["EXEC"]);
+            assert_eq!(replies[1..], [Value::Okay, Value::Okay]);
+        }
+        done.store(true, Ordering::Relaxed);
+        callers.map(|caller| caller.join().unwrap()).into()
+    });
+    let sum = |at: usize| calls.iter().map(|counts| counts[at]).sum::<i64>();
+    let (admitted, lost) = (sum(0), sum(1));
+    let count: i64 = send(&mut control, &["GET", "f"]);
+    assert!(admitted > 0 && lost > 0, "{calls:?}");
+    assert!(
+        (admitted..=admitted + lost).contains(&count),
+        "{count}: {calls:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Every transcript in the README, run as it stands.
+//! Every transcript in the README and the other documents, run as it stands.
 //!
 //! In a block of `console`, a line after the prompt is a command, and what follows is what
 //! redis-cli prints. `# … later` moves the clock; each block starts on an empty database.
@@ -99,5 +99,17 @@ pub fn run_transcripts(document: &str) -> usize {
 #[test]
 fn the_readme_shows_what_happens() {
     let commands = run_transcripts(include_str!("../../README.md"));
+    assert!(commands >= 20, "only {commands} commands found");
+}
+
+#[test]
+fn the_page_for_operators_shows_what_happens() {
+    let commands = run_transcripts(include_str!("../../docs/operating.md"));
+    assert!(commands >= 12, "only {commands} commands found");
+}
+
+#[test]
+fn moving_over_works_as_it_is_shown() {
+    let commands = run_transcripts(include_str!("../../docs/moving-over.md"));
     assert!(commands >= 20, "only {commands} commands found");
 }
