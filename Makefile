@@ -7,7 +7,7 @@ BASES ?= redis:8 redis:7 valkey/valkey:8
 MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_rl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers test-clients image test-image fuzz memcheck soak bench bench-quick bench-core \
+.PHONY: help build run test lint test-unit test-server test-servers test-clients image test-image fuzz memcheck soak bench bench-quick bench-core release \
 	instructions check-instructions clean
 
 help: ## this list
@@ -103,6 +103,17 @@ instructions: build ## counts instructions per command into benches/instructions
 check-instructions: build ## fails where a command got dearer than benches/instructions.tsv says
 	@tests/setup tool valgrind valgrind
 	$(BENCH) check
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+RELEASE = $(dir $(MODULE))dist/libredis_rl-$(VERSION)-$(shell uname -m).so
+
+release: build ## the module to give away: stripped, mode 0755, with its checksum
+	@tests/setup tool strip binutils
+	@mkdir -p $(dir $(RELEASE))
+	strip -o $(RELEASE) $(MODULE)
+	@chmod 0755 $(RELEASE)
+	@cd $(dir $(RELEASE)) && sha256sum $(notdir $(RELEASE)) > $(notdir $(RELEASE)).sha256
+	@tests/release $(RELEASE) $$(tests/setup server)
 
 clean: ## removes what was built and fetched
 	cargo clean
