@@ -139,21 +139,6 @@ fn no_command_allocates() {
         expect(&mut connection, form, ADMITTED);
         expect(&mut connection, form, REFUSED);
     }
-    for look in [
-        "RL.PEEK f FIXED 5 60000",
-        "RL.PEEK t TOKEN 5 1 60000",
-        "RL.PEEK s SLIDE 5 60000",
-        "RL.PEEK e SLIDE 5 60000 EXACT",
-    ] {
-        expect(&mut connection, look, REFUSED);
-        let absent = look.replace("PEEK ", "PEEK absent:");
-        expect(&mut connection, &absent, ADMITTED);
-    }
-    // Refusals that somebody listens for.
-    let listen = ["CONFIG", "SET", "notify-keyspace-events", "KEd"];
-    send::<()>(&mut connection, &listen);
-    expect(&mut connection, "RL.FIXED f 5 60000", REFUSED);
-    expect(&mut connection, "RL.SLIDE e 5 60000 EXACT", REFUSED);
     // Long logs: many are appended, many read, many leave.
     expect(
         &mut connection,
@@ -194,10 +179,6 @@ fn no_command_allocates() {
         "RL.TOKEN text 1 1 1",
         "RL.SLIDE text 1 1",
         "RL.SLIDE list 1 1 EXACT",
-        "RL.PEEK f WHAT 1 1",
-        "RL.PEEK f TOKEN 1 1",
-        "RL.PEEK hash FIXED 1 1",
-        "RL.PEEK list SLIDE 1 1 EXACT",
     ] {
         expect(&mut connection, error, ERROR);
     }
@@ -230,4 +211,40 @@ fn no_command_allocates() {
     send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]);
     counted.server.set_clock(1);
     expect(&mut connection, "RL.FIXED f 5 60000", ERROR);
+}
+
+#[test]
+fn no_look_allocates_and_no_refusal_that_somebody_listens_for() {
+    let counted = Counted::start(support::module());
+    let mut connection = counted.server.connect();
+    assert!(counted.counts().found > 0, "the module is in the server");
+    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    let listen = ["CONFIG", "SET", "notify-keyspace-events", "KEd"];
+    send::<()>(&mut connection, &listen);
+    let before = counted.counts().allocations;
+    let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
+        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
+        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+    };
+    for (form, look) in [
+        ("RL.FIXED f 5 60000", "RL.PEEK f FIXED 5 60000"),
+        ("RL.TOKEN t 5 1 60000", "RL.PEEK t TOKEN 5 1 60000"),
+        ("RL.SLIDE s 5 60000", "RL.PEEK s SLIDE 5 60000"),
+        ("RL.SLIDE e 5 60000 EXACT", "RL.PEEK e SLIDE 5 60000 EXACT"),
+    ] {
+        expect(&mut connection, look, Some(1));
+        expect(&mut connection, &format!("{form} COST 5"), Some(1));
+        expect(&mut connection, look, Some(0));
+        expect(&mut connection, form, Some(0));
+    }
+    for error in [
+        "RL.PEEK f WHAT 1 1",
+        "RL.PEEK f TOKEN 1 1",
+        "RL.PEEK f FIXED 0 1",
+        "RL.PEEK f TOKEN 1 1 1",
+        "RL.PEEK hash FIXED 1 1",
+        "RL.PEEK hash SLIDE 1 1 EXACT",
+    ] {
+        expect(&mut connection, error, None);
+    }
 }
