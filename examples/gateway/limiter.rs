@@ -1,0 +1,144 @@
+//! Asking Redis: one command per request, with a time-out, behind a circuit breaker.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::io::tcp::TcpSettings;
+use redis::{Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
+
+use crate::breaker::Breaker;
+
+/// So many commands in a row without an answer open the breaker.
+const THRESHOLD: u32 = 5;
+/// How often an open breaker tries a command.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest time between two attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(250);
+
+/// At most so many lines a second about error replies: one damaged key must not fill the disk.
+const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+
+/// What the limiter decided on a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) allowed: bool,
+    /// When the same request would be admitted; none if it never will.
+    pub(crate) retry_after_ms: Option<u64>,
+    /// None of a limiter that knows only a part of the requests.
+    pub(crate) counts: Option<Counts>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset_after_ms: u64,
+}
+
+pub(crate) struct Limiter {
+    redis: ConnectionManager,
+    breaker: Breaker,
+    log: DefaultDirectRateLimiter,
+}
+
+impl Limiter {
+    /// Connects in the background: the gateway starts, and stays, without Redis as well.
+    pub(crate) fn connect(url: &str) -> RedisResult<Self> {
+        let tcp = TcpSettings::default().set_nodelay(true);
+        // A peer that has vanished without a word neither answers nor closes the connection.
+        #[cfg(target_os = "linux")]
+        let tcp = tcp.set_user_timeout(Duration::from_secs(2));
+        let info = url.into_connection_info()?.set_tcp_settings(tcp);
+        // With RESP3 the manager hears of a closed connection at once, and not from the next
+        // request, which would be lost.
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let config = ConnectionManagerConfig::new()
+            .set_max_delay(RECONNECT)
+            .set_number_of_retries(usize::MAX)
+            .set_connection_timeout(Some(Duration::from_secs(1)))
+            // `ask` has its own, which counts waiting for a connection too.
+            .set_response_timeout(None);
+        let client = Client::open(info.set_redis_settings(settings))?;
+        let redis = ConnectionManager::new_lazy_with_config(client.clone(), config)?;
+        tokio::spawn(warm_up(client, redis.clone()));
+        Ok(Self {
+            redis,
+            breaker: Breaker::new(THRESHOLD, PAUSE),
+            log: RateLimiter::direct(Quota::per_second(LINES)),
+        })
+    }
+
+    /// Sends the command of a key once. None if the limiter can't judge: an error, no connection, no answer
+    /// in time. It is not sent again, as it may have been charged.
+    pub(crate) async fn ask(
+        &self,
+        key: &str,
+        command: &Cmd,
+        timeout: Duration,
+    ) -> Option<Decision> {
+        if !self.breaker.lets_through(Instant::now()) {
+            return None;
+        }
+        let mut redis = self.redis.clone();
+        let reply = command.query_async::<(bool, u64, u64, i64, u64)>(&mut redis);
+        match tokio::time::timeout(timeout, reply).await {
+            Ok(Ok((allowed, limit, remaining, retry_after_ms, reset_after_ms))) => {
+                self.answered();
+                Some(Decision {
+                    allowed,
+                    // -1: never
+                    retry_after_ms: u64::try_from(retry_after_ms).ok(),
+                    counts: Some(Counts {
+                        limit,
+                        remaining,
+                        reset_after_ms,
+                    }),
+                })
+            }
+            // An error reply is an answer, and a quick one: it says that this key is damaged, or
+            // that this call had to create a key and memory is full. Others go on, so the breaker
+            // stays closed.
+            Ok(Err(error)) if !error.is_io_error() => {
+                self.answered();
+                if self.log.check().is_ok() {
+                    eprintln!("gateway: Redis: {error}, for {key}");
+                }
+                None
+            }
+            Ok(Err(error)) => self.unanswered(Some(&error)),
+            Err(_) => self.unanswered(None),
+        }
+    }
+
+    fn answered(&self) {
+        if self.breaker.answered() {
+            eprintln!("gateway: Redis answers again");
+        }
+    }
+
+    fn unanswered(&self, error: Option<&RedisError>) -> Option<Decision> {
+        if self.breaker.unanswered(Instant::now()) {
+            match error {
+                Some(error) => eprintln!("gateway: Redis does not answer: {error}"),
+                None => eprintln!("gateway: Redis does not answer in time"),
+            }
+        }
+        None
+    }
+}
+
+/// So that the first request need not wait for a connection. The manager tries for ever and keeps
+/// its reasons to itself, so a connection that is not to be had is told of here.
+async fn warm_up(client: Client, mut redis: ConnectionManager) {
+    if let Err(error) = client.get_multiplexed_async_connection().await {
+        eprintln!("gateway: no connection to Redis yet: {error}");
+    }
+    if redis::cmd("PING").exec_async(&mut redis).await.is_ok() {
+        eprintln!("gateway: connected to Redis");
+    }
+}

@@ -1,0 +1,75 @@
+//! The limiter of this process alone, for as long as Redis can't judge and the route fails open.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::Clock;
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+
+use crate::limiter::Decision;
+use crate::rules::Policy;
+
+/// Longest time in which a local bucket fills: governor counts nanoseconds in 64 bits.
+const LONGEST_NS: u128 = 1 << 61;
+
+/// A token bucket per tenant with this process' share of a limit. It starts full, and starts anew
+/// when the rules are reloaded. There are no more buckets than tenants in the rules.
+pub(crate) struct Local {
+    buckets: DefaultKeyedRateLimiter<String>,
+    limit: u64,
+}
+
+impl Local {
+    /// The share of one of `processes`, at least one unit. Where a single request costs more than
+    /// the share, the bucket is as large as that, and fills no faster.
+    pub(crate) fn share(policy: &Policy, cost: u64, processes: NonZeroU32) -> Self {
+        let limit = policy.limit();
+        let share = limit.checked_div(u64::from(processes.get())).unwrap_or(0);
+        let burst = u32::try_from(share.max(cost)).unwrap_or(u32::MAX);
+        let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
+        let (units, per_ms) = policy.rate();
+        let unit_ns = u128::from(per_ms)
+            .saturating_mul(1_000_000)
+            .saturating_mul(u128::from(processes.get()))
+            .checked_div(u128::from(units))
+            .unwrap_or(LONGEST_NS)
+            .clamp(1, LONGEST_NS.div_ceil(u128::from(burst.get())));
+        let unit = Duration::from_nanos(u64::try_from(unit_ns).unwrap_or(u64::MAX));
+        let quota = Quota::with_period(unit)
+            .unwrap_or(Quota::per_second(NonZeroU32::MIN))
+            .allow_burst(burst);
+        Self {
+            buckets: RateLimiter::hashmap(quota),
+            limit,
+        }
+    }
+
+    pub(crate) fn ask(&self, tenant: &str, cost: u64) -> Decision {
+        let never = Decision {
+            allowed: false,
+            retry_after_ms: None,
+            counts: None,
+        };
+        let Some(units) = u32::try_from(cost).ok().and_then(NonZeroU32::new) else {
+            return never;
+        };
+        if cost > self.limit {
+            return never;
+        }
+        match self.buckets.check_key_n(&tenant.to_owned(), units) {
+            Ok(Ok(())) => Decision {
+                allowed: true,
+                retry_after_ms: Some(0),
+                counts: None,
+            },
+            Ok(Err(refused)) => {
+                let wait = refused.wait_time_from(self.buckets.clock().now());
+                Decision {
+                    retry_after_ms: u64::try_from(wait.as_nanos().div_ceil(1_000_000)).ok(),
+                    ..never
+                }
+            }
+            Err(_) => never,
+        }
+    }
+}

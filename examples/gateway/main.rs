@@ -1,0 +1,170 @@
+//! An HTTP service that limits its callers with redis-rl: a complete application to copy from.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `main` | the process: settings, signals, and the way of a request |
+//! | `rules` | the rules file: who calls, what is limited, and by how much |
+//! | `limiter` | asking Redis, with a time-out and a circuit breaker |
+//! | `breaker` | the circuit breaker |
+//! | `local` | the limiter of this process alone, for routes that fail open |
+//! | `answer` | statuses, header fields and bodies |
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `GATEWAY_LISTEN` | address and port, `127.0.0.1:8080` unless set |
+//! | `GATEWAY_REDIS` | the server, `redis://127.0.0.1:6379` unless set |
+//! | `GATEWAY_RULES` | the rules file, `examples/gateway/rules.json` unless set |
+//! | `GATEWAY_SECRET` | names tenants in Redis' keys; the same in every process, and kept secret |
+//!
+//! SIGHUP reads the rules anew, SIGTERM and SIGINT end the process once its requests are answered.
+
+mod answer;
+mod breaker;
+mod limiter;
+mod local;
+mod rules;
+
+use std::env::{self, VarError};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use limiter::{Decision, Limiter};
+use rules::{Fallback, Route, Rules, Tenant};
+
+struct Gateway {
+    rules: RwLock<Arc<Rules>>,
+    limiter: Limiter,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gateway: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let listen = setting("GATEWAY_LISTEN", Some("127.0.0.1:8080"))?;
+    let redis = setting("GATEWAY_REDIS", Some("redis://127.0.0.1:6379"))?;
+    let path = PathBuf::from(setting(
+        "GATEWAY_RULES",
+        Some("examples/gateway/rules.json"),
+    )?);
+    let secret = setting("GATEWAY_SECRET", None)?;
+    if secret.len() < 16 {
+        return Err("GATEWAY_SECRET must have at least 16 characters".into());
+    }
+
+    let gateway = Arc::new(Gateway {
+        rules: RwLock::new(Arc::new(Rules::load(&path, &secret)?)),
+        limiter: Limiter::connect(&redis)?,
+    });
+    // Signals first: until a handler is there, SIGHUP would end the process.
+    let hangups = signal(SignalKind::hangup())?;
+    let ends = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ];
+    tokio::spawn(reload(Arc::clone(&gateway), path, secret, hangups));
+
+    let listener = TcpListener::bind(&listen).await?;
+    eprintln!("gateway: listening on {}", listener.local_addr()?);
+    let router = Router::new().fallback(answer_request).with_state(gateway);
+    axum::serve(listener, router)
+        .with_graceful_shutdown(any(ends))
+        .await?;
+    Ok(())
+}
+
+fn setting(name: &str, default: Option<&str>) -> Result<String, String> {
+    match (env::var(name), default) {
+        (Ok(value), _) => Ok(value),
+        (Err(VarError::NotPresent), Some(default)) => Ok(default.to_owned()),
+        (Err(error), _) => Err(format!("{name}: {error}")),
+    }
+}
+
+async fn any([mut first, mut second]: [Signal; 2]) {
+    tokio::select! {
+        _ = first.recv() => {}
+        _ = second.recv() => {}
+    }
+}
+
+/// Reads the rules anew at every SIGHUP. Invalid rules change nothing.
+async fn reload(gateway: Arc<Gateway>, path: PathBuf, secret: String, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        match Rules::load(&path, &secret) {
+            Ok(rules) => {
+                let mut current = gateway
+                    .rules
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *current = Arc::new(rules);
+                eprintln!("gateway: rules reloaded");
+            }
+            Err(error) => eprintln!("gateway: the old rules stay in force: {error}"),
+        }
+    }
+}
+
+/// The way of a request: who, what, how often, and only then the application.
+async fn answer_request(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let rules = gateway.rules();
+    // The API key alone tells who calls. Anyone can write `X-Forwarded-For`, `X-User-Id` and their
+    // like into a request, so nothing here reads them.
+    let Some(tenant) = rules.tenant(request.headers()) else {
+        return answer::unknown_api_key();
+    };
+    let Some(route) = rules.route(request.method(), request.uri().path()) else {
+        return answer::unknown_route();
+    };
+    match gateway.judge(&rules, tenant, route).await {
+        Some(decision) if decision.allowed => {
+            let mut response = application(request).await;
+            answer::describe(response.headers_mut(), route, &decision);
+            response
+        }
+        Some(decision) => answer::refused(route, &decision),
+        None => answer::unavailable(),
+    }
+}
+
+impl Gateway {
+    /// The rules in force. A request keeps those that it started with.
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The decision on a request, or none where none can be had and the route fails closed.
+    async fn judge(&self, rules: &Rules, tenant: &Tenant, route: &Route) -> Option<Decision> {
+        let key = route.key(tenant);
+        let command = route.command(&key);
+        let shared = self.limiter.ask(&key, &command, rules.timeout).await;
+        match (shared, &route.fallback) {
+            (Some(decision), _) => Some(decision),
+            (None, Fallback::Open(local)) => Some(local.ask(&tenant.id, route.cost)),
+            (None, Fallback::Closed) => None,
+        }
+    }
+}
+
+/// What is being protected: here stands the application, or what forwards to it.
+#[allow(clippy::unused_async, reason = "a real one awaits")]
+async fn application(_request: Request) -> Response {
+    answer::json(StatusCode::OK, &json!({ "code": "ok" }))
+}
