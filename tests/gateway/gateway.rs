@@ -1,0 +1,296 @@
+//! A gateway of its own for each test: own folder, port, rules and deadline. Nothing is left
+//! running, and its log is shown when a test fails.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::support::{DEADLINE, Server, send, wait_until};
+
+/// Tenants and their API keys. The third has two.
+pub const API_KEYS: [(&str, &str); 4] = [
+    ("first@example.com", "key-of-the-first"),
+    ("second@example.com", "key-of-the-second"),
+    ("third@example.com", "key-of-the-third"),
+    ("third@example.com", "other-key-of-the-third"),
+];
+
+/// The API key of the tenant that most tests call as.
+pub const API_KEY: &str = API_KEYS[0].1;
+
+/// The example, brought up to date.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "--example", "gateway", "--quiet"])
+            .current_dir(top)
+            .status();
+        assert!(built.expect("cargo runs").success(), "the example builds");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
+        target.join("debug/examples/gateway")
+    })
+}
+
+/// The address of a server for the gateway.
+pub fn redis_url(server: &Server) -> String {
+    match server.port() {
+        0 => format!("redis+unix://{}", server.dir().join("redis.sock").display()),
+        port => format!("redis://127.0.0.1:{port}"),
+    }
+}
+
+/// A limit of `GET /<name>`, which fails closed.
+pub fn route(name: &str, policy: &Value) -> Value {
+    json!({
+        "name": name,
+        "method": "GET",
+        "path": format!("/{name}"),
+        "policy": policy,
+        "on_failure": "closed",
+    })
+}
+
+/// A limit in windows of an hour: none ends while a test runs.
+pub fn hourly(limit: u64) -> Value {
+    json!({ "algorithm": "fixed", "limit": limit, "window_ms": 3_600_000 })
+}
+
+/// Rules for all of [`API_KEYS`]. A time-out that only a test about time-outs meets.
+pub fn rules(routes: &[Value]) -> Value {
+    let tenants: Vec<Value> = API_KEYS
+        .iter()
+        .map(|(id, api_key)| json!({ "id": id, "api_keys_sha256": [sha256(api_key)] }))
+        .collect();
+    json!({ "processes": 1, "timeout_ms": 10_000, "tenants": tenants, "routes": routes })
+}
+
+fn sha256(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().fold(String::new(), |mut digits, byte| {
+        write!(digits, "{byte:02x}").expect("a string takes any text");
+        digits
+    })
+}
+
+/// A running gateway.
+pub struct Gateway {
+    child: Child,
+    dir: TempDir,
+    url: String,
+}
+
+impl Gateway {
+    pub fn start(redis_url: &str, rules: &Value) -> Self {
+        let mut gateway = Self::spawn(redis_url, &rules.to_string(), "the secret of all tests");
+        let deadline = Instant::now() + DEADLINE;
+        let address = loop {
+            let log = gateway.log();
+            let said = log
+                .lines()
+                .find_map(|line| line.strip_prefix("gateway: listening on "));
+            if let Some(address) = said {
+                break address.to_owned();
+            }
+            let ended = gateway.child.try_wait().expect("a child").is_some();
+            assert!(!ended && Instant::now() < deadline, "no gateway came up");
+            thread::sleep(Duration::from_millis(5));
+        };
+        gateway.url = format!("http://{address}");
+        gateway
+    }
+
+    /// Starts without waiting for anything.
+    pub fn spawn(redis_url: &str, rules: &str, secret: &str) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        fs::write(dir.path().join("rules.json"), rules).expect("rules");
+        let log = File::create(dir.path().join("log")).expect("a log");
+        let mut command = Command::new(binary());
+        command
+            .current_dir(dir.path())
+            .env("GATEWAY_LISTEN", "127.0.0.1:0")
+            .env("GATEWAY_REDIS", redis_url)
+            .env("GATEWAY_RULES", "rules.json")
+            .env("GATEWAY_SECRET", secret)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        // SAFETY: one system call between fork and exec, which touches no memory: the gateway
+        // ends with the thread that started it, even if that is killed.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("a gateway starts");
+        Self {
+            child,
+            dir,
+            url: String::new(),
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(DEADLINE));
+        Client {
+            agent: config.build().into(),
+            url: self.url.clone(),
+        }
+    }
+
+    /// `GET` as the first tenant, on a connection of its own.
+    pub fn get(&self, path: &str) -> Answer {
+        self.client().get(path)
+    }
+
+    /// Sends a request and closes the connection after `patience`, if there is no answer yet.
+    pub fn give_up(&self, path: &str, patience: Duration) {
+        let address = self.url.strip_prefix("http://").expect("a URL");
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        let lines = format!(
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {API_KEY}\r\n\r\n"
+        );
+        stream.write_all(lines.as_bytes()).expect("a request");
+        let _ = stream.set_read_timeout(Some(patience));
+        let _ = stream.read(&mut [0; 1]);
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// How often a line with these words has been logged.
+    pub fn logged(&self, words: &str) -> usize {
+        self.log().matches(words).count()
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        kill(self.child.id(), signal);
+    }
+
+    /// Puts other rules in the file, has them read, and waits until it is said what came of it.
+    pub fn reload(&self, rules: &str, outcome: &str) {
+        let before = self.logged(outcome);
+        fs::write(self.dir.path().join("rules.json"), rules).expect("rules");
+        self.signal(libc::SIGHUP);
+        wait_until(outcome, || self.logged(outcome) > before);
+    }
+
+    /// Waits until the process has ended by itself, and tells whether all was well.
+    pub fn wait(&mut self) -> bool {
+        let mut status = None;
+        wait_until("the gateway's end", || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.expect("it has ended").success()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- the gateway's log\n{}---", self.log());
+        }
+    }
+}
+
+pub fn kill(pid: u32, signal: libc::c_int) {
+    let pid = pid.try_into().expect("a process id");
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "a running process");
+}
+
+/// One caller, who keeps connections open.
+pub struct Client {
+    agent: ureq::Agent,
+    url: String,
+}
+
+impl Client {
+    pub fn get(&self, path: &str) -> Answer {
+        self.get_as(path, API_KEY, &[])
+    }
+
+    pub fn get_as(&self, path: &str, api_key: &str, fields: &[(&str, &str)]) -> Answer {
+        let authorization = format!("Bearer {api_key}");
+        let own = [("authorization", authorization.as_str())];
+        self.send(path, &[&own, fields].concat())
+    }
+
+    pub fn send(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let mut response = request.call().expect("an answer");
+        let fields = response.headers().iter().map(|(name, value)| {
+            let value = value.to_str().expect("ASCII").to_owned();
+            (name.to_string(), value)
+        });
+        let fields = fields.collect();
+        let body = response.body_mut().read_to_string().expect("a body");
+        Answer {
+            status: response.status().as_u16(),
+            fields,
+            body: serde_json::from_str(&body).expect("JSON"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: BTreeMap<String, String>,
+    pub body: Value,
+}
+
+impl Answer {
+    pub fn code(&self) -> (u16, &str) {
+        (self.status, self.body["code"].as_str().expect("a code"))
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    /// All header fields that tell of limits.
+    pub fn limits(&self) -> Vec<(&str, &str)> {
+        let telling = |name: &str| name.contains("ratelimit") || name == "retry-after";
+        let fields = self.fields.iter();
+        fields
+            .filter(|(name, _)| telling(name))
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
+    }
+
+    /// Whether Redis judged, and not the gateway alone.
+    pub fn is_shared(&self) -> bool {
+        self.field("ratelimit").is_some()
+    }
+}
+
+/// All keys of a server, in order.
+pub fn keys(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = send(&mut server.connect(), &["KEYS", "*"]);
+    keys.sort();
+    keys
+}

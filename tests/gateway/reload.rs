@@ -1,0 +1,230 @@
+//! Rules that change while the gateway runs, and how it ends.
+
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::gateway::{API_KEY, API_KEYS, Gateway, hourly, keys, redis_url, route, rules};
+use crate::support::{Server, wait_until};
+
+const RELOADED: &str = "rules reloaded";
+const KEPT: &str = "the old rules stay in force";
+
+#[test]
+fn rules_change_under_load() {
+    let server = Server::start();
+    let limited = |limit| rules(&[route("search", &hourly(limit))]).to_string();
+    let gateway = Gateway::start(&redis_url(&server), &rules(&[route("search", &hourly(20))]));
+    let [admitted, refused] = [(); 2].map(|()| AtomicUsize::new(0));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = gateway.client();
+                while !done.load(Ordering::Relaxed) {
+                    match client.get("/search").status {
+                        200 => admitted.fetch_add(1, Ordering::Relaxed),
+                        429 => refused.fetch_add(1, Ordering::Relaxed),
+                        status => panic!("status {status}"),
+                    };
+                }
+            });
+        }
+        // What is used stays used: a limit that grows by five admits five more.
+        for limit in [20, 25, 30, 35] {
+            if limit > 20 {
+                gateway.reload(&limited(limit), RELOADED);
+            }
+            let before = refused.load(Ordering::Relaxed);
+            wait_until("refused requests", || {
+                refused.load(Ordering::Relaxed) > before + 10
+            });
+            let admitted = admitted.load(Ordering::Relaxed);
+            if admitted != usize::try_from(limit).unwrap() {
+                done.store(true, Ordering::Relaxed);
+                panic!("{admitted} of {limit}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(keys(&server).len(), 1);
+}
+
+#[test]
+fn another_algorithm_starts_with_a_key_of_its_own() {
+    let server = Server::start();
+    let slide = |window_ms| json!({ "algorithm": "slide", "limit": 9, "window_ms": window_ms });
+    let exact = json!({ "algorithm": "slide", "limit": 9, "window_ms": 3_600_000, "exact": true });
+    let token = json!({ "algorithm": "token", "capacity": 9, "refill": 1, "period_ms": 60_000 });
+    let gateway = Gateway::start(&redis_url(&server), &rules(&[route("search", &hourly(9))]));
+    gateway.get("/search");
+    for policy in [token, slide(3_600_000), slide(86_400_000), exact] {
+        gateway.reload(&rules(&[route("search", &policy)]).to_string(), RELOADED);
+        let answer = gateway.get("/search");
+        assert_eq!(answer.field("x-ratelimit-remaining"), Some("8"), "{policy}");
+    }
+    // The bucket goes on where it was, although its rate has changed.
+    let faster = json!({ "algorithm": "token", "capacity": 9, "refill": 1, "period_ms": 50_000 });
+    gateway.reload(&rules(&[route("search", &faster)]).to_string(), RELOADED);
+    assert_eq!(
+        gateway.get("/search").field("x-ratelimit-remaining"),
+        Some("7")
+    );
+}
+
+#[test]
+fn an_api_key_and_a_route_come_and_go() {
+    let server = Server::start();
+    let all = rules(&[route("search", &hourly(9)), route("report", &hourly(9))]);
+    let gateway = Gateway::start(&redis_url(&server), &all);
+    let client = gateway.client();
+    let mut fewer = rules(&[route("search", &hourly(9))]);
+    fewer["tenants"].as_array_mut().unwrap().remove(1);
+    for _ in 0..2 {
+        assert_eq!(client.get_as("/search", API_KEYS[1].1, &[]).status, 200);
+        assert_eq!(client.get("/report").status, 200);
+        gateway.reload(&fewer.to_string(), RELOADED);
+        assert_eq!(client.get_as("/search", API_KEYS[1].1, &[]).status, 401);
+        assert_eq!(client.get("/report").status, 404);
+        assert_eq!(client.get("/search").status, 200);
+        gateway.reload(&all.to_string(), RELOADED);
+    }
+}
+
+/// Valid rules with one thing changed.
+fn changed(path: &str, value: Value) -> String {
+    let mut rules = rules(&[route("search", &hourly(3))]);
+    *rules.pointer_mut(path).unwrap() = value;
+    rules.to_string()
+}
+
+fn policy(policy: Value) -> String {
+    changed("/routes/0/policy", policy)
+}
+
+fn invalid() -> Vec<String> {
+    let token = |capacity: u64, refill: u64, period_ms: u64| {
+        policy(json!({
+            "algorithm": "token", "capacity": capacity, "refill": refill, "period_ms": period_ms,
+        }))
+    };
+    let hash = rules(&[])["tenants"][0]["api_keys_sha256"][0].clone();
+    let search = route("search", &hourly(3));
+    let mut other_name = search.clone();
+    other_name["name"] = json!("other");
+    let mut other_path = search.clone();
+    other_path["path"] = json!("/other");
+    let valid = rules(slice::from_ref(&search)).to_string();
+    vec![
+        String::new(),
+        valid[..valid.len() / 2].to_owned(),
+        "[]".to_owned(),
+        changed("/processes", json!(0)),
+        changed("/timeout_ms", json!(0)),
+        changed("/timeout_ms", json!(60_001)),
+        changed("/tenants/0/id", json!(7)),
+        changed("/tenants/0/api_keys_sha256/0", json!(API_KEY)),
+        changed("/tenants/0/api_keys_sha256/0", json!("+1".repeat(32))),
+        changed("/tenants/0/api_keys_sha256", json!([hash, hash])),
+        changed("/tenants/1/api_keys_sha256", json!([hash])),
+        changed(
+            "/tenants/0",
+            json!({ "id": "x", "api_keys_sha256": [], "quota": 1 }),
+        ),
+        changed("/routes", json!([search, other_name])),
+        changed("/routes", json!([search, other_path])),
+        changed("/routes/0/name", json!("a\"b")),
+        changed("/routes/0/name", json!("")),
+        changed("/routes/0/method", json!("GET /")),
+        changed("/routes/0/on_failure", json!("shut")),
+        policy(hourly(0)),
+        policy(hourly(9_007_199_254_740_992)),
+        policy(json!({ "algorithm": "fixed", "limit": -1, "window_ms": 1000 })),
+        policy(json!({ "algorithm": "fixed", "limit": 1, "window_ms": 0 })),
+        policy(json!({ "algorithm": "fixed", "limit": 1, "window_ms": 1000, "refill": 1 })),
+        policy(json!({ "algorithm": "fixed", "limit": 1 })),
+        policy(json!({ "algorithm": "leaky", "limit": 1, "window_ms": 1000 })),
+        policy(json!({ "algorithm": "slide", "limit": 10_001, "window_ms": 1, "exact": true })),
+        token(0, 1, 1),
+        token(1, 0, 1),
+        token(1, 1, 0),
+        token(2, 1, 3_153_600_000_000),
+    ]
+}
+
+#[test]
+fn invalid_rules_change_nothing() {
+    let server = Server::start();
+    let gateway = Gateway::start(
+        &redis_url(&server),
+        &rules(&[route("search", &hourly(100))]),
+    );
+    let client = gateway.client();
+    for (invalid, used) in invalid().into_iter().zip(1_u64..) {
+        gateway.reload(&invalid, KEPT);
+        let answer = client.get("/search");
+        assert_eq!(answer.code(), (200, "ok"), "{invalid}");
+        let remaining = (100 - used).to_string();
+        assert_eq!(
+            answer.field("x-ratelimit-remaining"),
+            Some(&*remaining),
+            "{invalid}"
+        );
+    }
+    assert_eq!(gateway.logged(RELOADED), 0);
+    // Why is said, and where.
+    let last = "rules.json: route search: capacity * period_ms / refill must be between 1 and";
+    assert_eq!(gateway.logged(last), 1, "{}", gateway.log());
+    gateway.reload(&rules(&[route("search", &hourly(1))]).to_string(), RELOADED);
+    assert_eq!(client.get("/search").status, 429);
+}
+
+#[test]
+fn a_gateway_without_valid_settings_does_not_start() {
+    let valid = rules(&[]).to_string();
+    for (redis, rules, secret, reason) in [
+        (
+            "redis://127.0.0.1:1",
+            "{}",
+            "a secret that is long",
+            "rules.json: missing field",
+        ),
+        (
+            "redis://127.0.0.1:1",
+            &valid,
+            "too short",
+            "at least 16 characters",
+        ),
+        (
+            "http://127.0.0.1:1",
+            &valid,
+            "a secret that is long",
+            "Redis URL",
+        ),
+    ] {
+        let mut gateway = Gateway::spawn(redis, rules, secret);
+        assert!(!gateway.wait(), "{reason}");
+        assert_eq!(gateway.logged(reason), 1, "{}", gateway.log());
+    }
+}
+
+#[test]
+fn a_gateway_ends_when_asked() {
+    let server = Server::start();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut gateway = Gateway::start(&redis_url(&server), &rules(&[]));
+        gateway.signal(signal);
+        assert!(gateway.wait());
+    }
+}
+
+#[test]
+fn the_rules_beside_the_example_are_valid() {
+    let rules = include_str!("../../examples/gateway/rules.json");
+    let server = Server::start();
+    let gateway = Gateway::start(&redis_url(&server), &serde_json::from_str(rules).unwrap());
+    let answer = gateway.client().get_as("/search", "demo-key", &[]);
+    assert_eq!(answer.code(), (200, "ok"));
+}
