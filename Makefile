@@ -4,11 +4,13 @@ PORT ?= 6379
 IMAGE ?= redis-rl
 # What `make test-image` builds on, the first one being the Dockerfile's default.
 BASES ?= redis:8 redis:7 valkey/valkey:8
-MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_rl.so
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+MODULE := $(TARGET)/release/libredis_rl.so
+GATEWAY := $(TARGET)/debug/examples/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint test-unit test-server test-servers test-clients image test-image fuzz memcheck soak bench bench-quick bench-core release \
-	instructions check-instructions clean
+.PHONY: help build run demo test lint test-unit test-server test-servers test-gateway test-clients image test-image fuzz memcheck \
+	soak bench bench-quick bench-core instructions check-instructions release clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +32,12 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 	echo && \
 	exec $$server --port $(PORT) --loadmodule $(MODULE) --save '' --appendonly no
 
-test: lint test-unit test-server ## everything that shows that it works
+demo: build ## a gateway that limits its callers: four calls and their answers (examples/gateway)
+	@tests/setup tool curl curl
+	cargo build --locked --example gateway
+	@server=$$(tests/setup server) && REDIS_SERVER=$$server MODULE=$(MODULE) GATEWAY=$(GATEWAY) examples/gateway/demo
+
+test: lint test-unit test-server test-gateway ## everything that shows that it works
 	@if docker info >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory test-image; \
 	else \
@@ -51,6 +58,9 @@ test-unit: ## the core, without a server
 
 test-server: build ## the module in a real server, REDIS_SERVER or the machine's own
 	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
+
+test-gateway: build ## the example application, over HTTP, with the module in a real server
+	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test gateway
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers
 	@tests/setup fetch
