@@ -60,6 +60,7 @@ test-server: build ## the module in a real server, REDIS_SERVER or the machine's
 	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
 
 test-gateway: build ## the example application, over HTTP, with the module in a real server
+	@tests/setup tool curl curl
 	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test gateway
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers

@@ -31,7 +31,7 @@ pub const API_KEYS: [(&str, &str); 4] = [
 pub const API_KEY: &str = API_KEYS[0].1;
 
 /// The example, brought up to date.
-fn binary() -> &'static Path {
+pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let top = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -217,6 +217,13 @@ pub fn kill(pid: u32, signal: libc::c_int) {
     let pid = pid.try_into().expect("a process id");
     // SAFETY: no memory is passed.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "a running process");
+}
+
+/// Sends a signal to all processes of a group, 0 being none. False if there is none left.
+pub fn kill_group(leader: u32, signal: libc::c_int) -> bool {
+    let leader: libc::pid_t = leader.try_into().expect("a process id");
+    // SAFETY: no memory is passed.
+    unsafe { libc::kill(-leader, signal) == 0 }
 }
 
 /// One caller, who keeps connections open.

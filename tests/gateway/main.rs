@@ -15,6 +15,7 @@
 
 mod answers;
 mod callers;
+mod demo;
 mod failures;
 mod gateway;
 mod proxy;
