@@ -9,11 +9,11 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/examples/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test lint test-unit test-server test-servers test-gateway test-clients image test-image fuzz memcheck \
-	soak bench bench-quick bench-core instructions check-instructions release clean
+.PHONY: help build run demo test lint test-unit test-server test-servers test-gateway test-clients test-monitoring \
+	image test-image fuzz memcheck soak bench bench-quick bench-core instructions check-instructions release clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the module, target/release/libredis_rl.so
 	@tests/setup build
@@ -71,6 +71,10 @@ test-servers: build ## the same on every supported server, fetched into .cache/s
 test-clients: build ## the examples for client libraries, installed into .cache/clients
 	@tests/setup clients
 	server=$$(tests/setup server) && tests/clients/run $$server $(MODULE)
+
+test-monitoring: build ## INFO's figures in Prometheus, its alerts and panels, with the real exporter
+	@tests/setup monitoring
+	server=$$(tests/setup server) && tests/monitoring/run $$server $(MODULE)
 
 image: ## a container image of Redis with the module, IMAGE (redis-rl)
 	docker build -t $(IMAGE) .
