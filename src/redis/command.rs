@@ -138,6 +138,7 @@ fn judge_text<P>(
     if let Some(write) = write {
         store_text(server, name, &mut key, found, &write)?;
     }
+    drop(key);
     if stepped_back {
         figures::CLOCK_STEPS.add_one();
     }
@@ -184,12 +185,14 @@ fn judge_log(
     let len = log.as_ref().map_or(0, exact::Log::len);
     let stored = log.as_mut().map(|log| (log, found.expire_at_ms));
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
+    drop(log);
     if let Some(change) = change {
-        drop(log);
         store_log(server, name, key, found, len, &change)?;
         if change.stepped_back() {
             figures::CLOCK_STEPS.add_one();
         }
+    } else {
+        drop(key);
     }
     if !decision.allowed {
         server.notify_refused(name);

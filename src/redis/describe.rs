@@ -115,16 +115,15 @@ static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfo
 };
 
 /// Makes the list that a pointer into it stands for, and keeps it.
-fn list(args: &[Arg], lists: &mut Vec<Box<[RawArg]>>) -> *mut RawArg {
+fn list(args: &[Arg], lists: &mut Vec<Vec<RawArg>>) -> *mut RawArg {
     let mut raw_args: Vec<RawArg> = args.iter().map(|arg| raw_arg(arg, lists)).collect();
     raw_args.push(end_of_args());
-    let mut raw_args = raw_args.into_boxed_slice();
     let first = raw_args.as_mut_ptr();
     lists.push(raw_args);
     first
 }
 
-fn raw_arg(arg: &Arg, lists: &mut Vec<Box<[RawArg]>>) -> RawArg {
+fn raw_arg(arg: &Arg, lists: &mut Vec<Vec<RawArg>>) -> RawArg {
     let (kind, subargs) = match arg.kind {
         Kind::Key => (
             raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,

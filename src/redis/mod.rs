@@ -103,7 +103,7 @@ impl Entry for Slide {
     const COMMAND: Command = Command {
         name: c"rl.slide",
         summary: c"Takes units from a sliding window, if it has them left.",
-        complexity: c"O(1). With EXACT: O(N+M) where N is the cost and M the number of units that left the window since the last call.",
+        complexity: c"O(1). With EXACT: O(log(L)+N+M) where L is the number of units in the log, N the cost and M the number of units that left the window since the last admitted call.",
         args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST, Arg::EXACT],
         min_args: 4,
         access: Access::Write,
@@ -119,7 +119,7 @@ impl Entry for Peek {
     const COMMAND: Command = Command {
         name: c"rl.peek",
         summary: c"Tells what a call would be answered, and takes nothing.",
-        complexity: c"O(1). With EXACT: O(log(N)) where N is the limit.",
+        complexity: c"O(1). With EXACT: O(log(L)) where L is the number of units in the log.",
         args: &[
             Arg::KEY,
             Arg::one_of(
@@ -237,8 +237,10 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 }
             }
             (api.set_module_options)(ctx, options());
-            let has_category = raw::RedisModule_AddACLCategory
-                .is_some_and(|add| add(ctx, CATEGORY.as_ptr()) == api::OK);
+            let has_category = raw::RedisModule_AddACLCategory.is_some_and(|add| {
+                // One that is there already stays there when a module goes.
+                add(ctx, CATEGORY.as_ptr()) == api::OK || last_error() == Some(libc::EBUSY)
+            });
             register::<Fixed>(ctx, api, has_category)?;
             register::<Token>(ctx, api, has_category)?;
             register::<Slide>(ctx, api, has_category)?;
@@ -329,6 +331,11 @@ unsafe fn register<E: Entry>(
     Err(unsafe { refuse(ctx, c"this command can't be registered:", name) })
 }
 
+/// Why the server's last function failed.
+fn last_error() -> Option<c_int> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
 /// Whether the server has a command of this name. It is asked to run it without arguments, which it
 /// refuses for one reason or the other.
 ///
@@ -338,7 +345,7 @@ unsafe fn register<E: Entry>(
 unsafe fn exists(ctx: *mut RedisModuleCtx, api: &Api, command: &CStr) -> bool {
     // SAFETY: the format is empty, and nothing follows; a reply would be ours to free.
     let reply = unsafe { (api.call)(ctx, command.as_ptr(), c"".as_ptr()) };
-    let unknown = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+    let unknown = last_error() == Some(libc::ENOENT);
     if reply.is_null() {
         return !unknown;
     }

@@ -1,7 +1,9 @@
 //! The server as one command sees it: its clock, its memory, its keys, its replies.
 //!
 //! The wrappers are safe: a [`Server`] exists only inside a command callback, on the server's main
-//! thread, and everything it hands out is borrowed from it.
+//! thread, and everything it hands out is borrowed from it. Handles on the same key do not know of
+//! each other, so a command changes a key by one handle alone, and runs nothing else between reading
+//! and writing it; a second one, which a log is read by, is closed before that.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int};
@@ -194,11 +196,14 @@ impl<'call> Server<'call> {
         })
     }
 
-    /// Tells those who listen for keyspace events of modules that a call was refused.
+    /// Tells that a call was refused, where the server is set to tell events of modules. The server
+    /// would look at that setting itself, but a refusal is to cost next to nothing.
+    ///
+    /// No key may be open: another module that listens may change it.
     pub(super) fn notify_refused(self, name: Name<'_>) {
         // SAFETY: the function takes nothing and returns a number.
-        let listened_for = unsafe { (self.loaded.api.get_notify_keyspace_events)() };
-        if listened_for & api::NOTIFY_MODULE == 0 {
+        let told = unsafe { (self.loaded.api.get_notify_keyspace_events)() };
+        if told & api::NOTIFY_MODULE == 0 {
             return;
         }
         // SAFETY: the context is that of the running command, and the name is live.
@@ -412,17 +417,27 @@ impl<'call> Key<'call> {
         u64::try_from(at).ok()
     }
 
+    /// The handle, to change the value with: where its text is then, nobody knows.
+    fn handle_to_change(&mut self) -> *mut RedisModuleKey {
+        self.text.set(None);
+        self.handle.as_ptr()
+    }
+
     /// Sets the expiry of a key that exists.
     pub(super) fn set_expire_at_ms(&mut self, at: i64) -> Result<(), Error> {
-        self.text.set(None);
+        let handle = self.handle_to_change();
         // SAFETY: the key is open for writing.
-        done(unsafe { (self.server.loaded.api.set_abs_expire)(self.handle.as_ptr(), at) })
+        done(unsafe { (self.server.loaded.api.set_abs_expire)(handle, at) })
     }
 
     /// The bytes of a string value.
     pub(super) fn text(&self) -> &[u8] {
-        let text = self.text_for(self.mode & api::WRITE);
-        self.text.set(text);
+        let mode = self.mode & api::WRITE;
+        let text = self.text_for(mode);
+        // What is only read may belong to others as well.
+        if mode != 0 {
+            self.text.set(text);
+        }
         // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
         text.map_or(&[], |(text, len)| unsafe {
             slice::from_raw_parts(text.as_ptr(), len)
@@ -434,14 +449,14 @@ impl<'call> Key<'call> {
         let fits = |value: &(NonNull<u8>, usize)| value.1 == text.len();
         let mut value = self.text.take().filter(fits);
         if value.is_none() {
-            // SAFETY: the key is open for writing.
-            done(unsafe {
-                (self.server.loaded.api.string_truncate)(self.handle.as_ptr(), text.len())
-            })?;
+            let handle = self.handle_to_change();
+            // SAFETY: the server refuses a handle that is not open for writing.
+            done(unsafe { (self.server.loaded.api.string_truncate)(handle, text.len()) })?;
             value = self.text_for(api::WRITE).filter(fits);
         }
         let (bytes, len) = value.ok_or(Error::Internal)?;
-        // SAFETY: the value has as many bytes as the server says, and nobody else looks at them.
+        // SAFETY: the value has as many bytes as the server said when it gave them out to be written,
+        // and it was not changed since: not by this handle, and there is no other that writes.
         unsafe { bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), len) };
         Ok(())
     }
@@ -477,20 +492,18 @@ impl<'call> Key<'call> {
 
     /// Appends an entry to a list, which is created if there is none.
     pub(super) fn push(&mut self, entry: Name<'_>) -> Result<(), Error> {
+        let handle = self.handle_to_change();
         // SAFETY: the key is open for writing, and the string is live; the server copies it.
         done(unsafe {
-            (self.server.loaded.api.list_push)(
-                self.handle.as_ptr(),
-                End::Newest.place(),
-                entry.0.as_ptr(),
-            )
+            (self.server.loaded.api.list_push)(handle, End::Newest.place(), entry.0.as_ptr())
         })
     }
 
     /// Removes an entry from a list. The server deletes a list that becomes empty.
     pub(super) fn pop(&mut self, end: End) -> Result<(), Error> {
+        let handle = self.handle_to_change();
         // SAFETY: the key is open for writing; the string that comes back is ours.
-        let entry = unsafe { (self.server.loaded.api.list_pop)(self.handle.as_ptr(), end.place()) };
+        let entry = unsafe { (self.server.loaded.api.list_pop)(handle, end.place()) };
         let string = NonNull::new(entry).ok_or(Error::Internal)?;
         drop(OwnString {
             server: self.server,
@@ -501,9 +514,9 @@ impl<'call> Key<'call> {
 
     /// Deletes whatever the key holds.
     pub(super) fn delete(&mut self) -> Result<(), Error> {
-        self.text.set(None);
+        let handle = self.handle_to_change();
         // SAFETY: the key is open for writing.
-        done(unsafe { (self.server.loaded.api.delete_key)(self.handle.as_ptr()) })
+        done(unsafe { (self.server.loaded.api.delete_key)(handle) })
     }
 }
 

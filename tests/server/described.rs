@@ -2,7 +2,7 @@
 
 use redis::{Connection, Value};
 
-use crate::support::{Options, Server, ask, error, info_text, send};
+use crate::support::{Options, Server, ask, error, info_text, module, send};
 
 fn text(value: &Value) -> String {
     match value {
@@ -172,7 +172,7 @@ fn granted_by(connection: &mut Connection, category: &str) -> Vec<&'static str> 
 
 #[test]
 fn one_category_is_all_that_a_gateway_needs() {
-    let server = Options::new().start();
+    let server = Options::new().arg("enable-module-command", "yes").start();
     let mut connection = server.connect();
     if categories(&mut connection) < Categories::Made {
         let unknown = error(&mut connection, "ACL CAT ratelimit");
@@ -180,6 +180,11 @@ fn one_category_is_all_that_a_gateway_needs() {
         return;
     }
     let all = ["rl.fixed", "rl.peek", "rl.slide", "rl.token"];
+    assert_eq!(granted_by(&mut connection, "ratelimit"), all);
+    // The category outlives the module, and takes the commands of the next one.
+    let path = module().to_str().expect("a path");
+    send::<()>(&mut connection, &["MODULE", "UNLOAD", "rl"]);
+    send::<()>(&mut connection, &["MODULE", "LOAD", path]);
     assert_eq!(granted_by(&mut connection, "ratelimit"), all);
     let rules = [
         "ACL",
@@ -202,6 +207,25 @@ fn one_category_is_all_that_a_gateway_needs() {
         assert_eq!(ask(&mut connection, call)[0], 1, "{call}");
     }
     for line in ["RL.FIXED other 5 60000", "GET rl:f", "SET rl:f 1", "INFO"] {
+        let refused = error(&mut connection, line);
+        assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
+    }
+    // Who may only read the keys may only look.
+    let mut connection = server.connect();
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "dashboard",
+        "on",
+        "nopass",
+        "+@ratelimit",
+        "%R~rl:*",
+    ];
+    send::<()>(&mut connection, &rules);
+    send::<()>(&mut connection, &["AUTH", "dashboard", ""]);
+    let look = ask(&mut connection, "RL.PEEK rl:f FIXED 5 60000");
+    assert_eq!(look[..3], [1, 5, 4]);
+    for line in ["RL.FIXED rl:f 5 60000", "RL.SLIDE rl:e 5 60000 EXACT"] {
         let refused = error(&mut connection, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Connection, PubSub};
 
-use crate::support::{Options, Server, ask, error, info, send};
+use crate::support::{Options, Server, ask, c_library, error, info, send};
 
 fn events(server: &Server) -> Vec<(String, String)> {
     let mut connection = server.connect();
@@ -83,4 +83,27 @@ fn a_refusal_that_is_told_is_no_change() {
     let before = changes(&mut connection);
     assert_eq!(ask(&mut connection, "RL.FIXED f 1 60000")[0], 0);
     assert_eq!(changes(&mut connection), before);
+}
+
+#[test]
+fn another_module_may_delete_the_key_that_it_is_told_of() {
+    let deleter = c_library("deleter");
+    let server = Options::new()
+        .arg("loadmodule", deleter.to_str().expect("a path"))
+        .arg("notify-keyspace-events", "Kd")
+        .start();
+    let mut connection = server.connect();
+    for call in [
+        "RL.FIXED k 2 60000",
+        "RL.TOKEN k 2 1 60000",
+        "RL.SLIDE k 2 60000",
+        "RL.SLIDE k 2 60000 EXACT",
+    ] {
+        for _ in 0..20 {
+            for allowed in [1, 1, 0] {
+                assert_eq!(ask(&mut connection, call)[0], allowed, "{call}");
+            }
+            assert_eq!(send::<usize>(&mut connection, &["EXISTS", "k"]), 0);
+        }
+    }
 }
