@@ -55,7 +55,7 @@ fn a_split_bucket_refuses_as_many_as_the_page_for_operators_says() {
         for (capacity, cell) in [10, 20, 100].into_iter().zip(&cells[1..]) {
             let (stated, found) = (percent(cell), 100.0 * refused(capacity, load));
             assert!(
-                (stated - found).abs() < 0.15 + stated * 0.1,
+                (stated - found).abs() < 0.05 + stated * 0.2,
                 "{capacity} tokens at {load}: {found} %, not {stated} %"
             );
         }
