@@ -50,7 +50,6 @@ struct Command {
     /// (7.2 and later).
     categories: &'static CStr,
     calls: &'static Calls,
-    run: fn(Server<'_>, Args<'_>) -> Result<Decision, Error>,
 }
 
 /// What a command does to its key.
@@ -63,6 +62,8 @@ enum Access {
 /// A command as a type, so that each has a callback of its own.
 trait Entry {
     const COMMAND: Command;
+
+    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error>;
 }
 
 struct Fixed;
@@ -77,8 +78,11 @@ impl Entry for Fixed {
         flags: c"write fast",
         categories: c"write fast",
         calls: &figures::FIXED,
-        run: command::rl_fixed,
     };
+
+    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+        command::rl_fixed(server, args)
+    }
 }
 
 struct Token;
@@ -93,8 +97,11 @@ impl Entry for Token {
         flags: c"write fast",
         categories: c"write fast",
         calls: &figures::TOKEN,
-        run: command::rl_token,
     };
+
+    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+        command::rl_token(server, args)
+    }
 }
 
 /// Not `fast`: with `EXACT`, the time grows with the cost and with the units that leave.
@@ -110,8 +117,11 @@ impl Entry for Slide {
         flags: c"write",
         categories: c"write slow",
         calls: &figures::SLIDE,
-        run: command::rl_slide,
     };
+
+    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+        command::rl_slide(server, args)
+    }
 }
 
 struct Peek;
@@ -143,8 +153,11 @@ impl Entry for Peek {
         flags: c"readonly",
         categories: c"read slow",
         calls: &figures::PEEK,
-        run: command::rl_peek,
     };
+
+    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
+        command::rl_peek(server, args)
+    }
 }
 
 const LIMIT: Arg = Arg::integer(c"limit");
@@ -275,7 +288,7 @@ unsafe extern "C" fn callback<E: Entry>(
         if args.len() < E::COMMAND.min_args {
             return Err(Error::Arity);
         }
-        (E::COMMAND.run)(server, args)
+        E::run(server, args)
     });
     E::COMMAND.calls.count(&result);
     server.reply(result)
