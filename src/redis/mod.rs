@@ -22,16 +22,17 @@ mod figures;
 mod server;
 
 use core::ffi::{CStr, c_int};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::OnceLock;
 
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
 use self::describe::{Arg, describe};
 use self::figures::Calls;
-use self::server::{Args, Loaded, Server, Words};
+use self::server::{Args, Loaded, Server};
 use crate::decision::Decision;
 use crate::error::Error;
 
@@ -206,7 +207,9 @@ const REPLICATED: [&CStr; 8] = [
     c"PEXPIREAT",
 ];
 
-static LOADED: OnceLock<Loaded> = OnceLock::new();
+/// Null until the module is loaded, and again once it is unloaded: the library may stay in memory,
+/// and be loaded once more.
+static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(ptr::null_mut());
 
 /// Called by the server when it loads the module.
 ///
@@ -232,14 +235,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 Ok(api) => api,
                 Err(missing) => return Err(refuse(ctx, TOO_OLD, missing)),
             };
-            // The library may have stayed in memory since the module was loaded before.
-            if LOADED.get().is_none() {
-                let words = Words::new(&api).ok_or(Error::Internal)?;
-                LOADED.get_or_init(|| Loaded { api, words });
-            }
-            let Some(Loaded { api, .. }) = LOADED.get() else {
-                return Err(Error::Internal);
-            };
+            let loaded = Box::new(Loaded::new(api).ok_or(Error::Internal)?);
+            let api = &loaded.api;
             for command in REPLICATED {
                 if !exists(ctx, api, command) {
                     return Err(refuse(
@@ -262,6 +259,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             if let Some(register_info) = raw::RedisModule_RegisterInfoFunc {
                 register_info(ctx, Some(figures::info));
             }
+            LOADED.store(Box::into_raw(loaded), Ordering::Relaxed);
             Ok(())
         }
     });
@@ -271,13 +269,31 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     }
 }
 
+/// Called by the server when it unloads the module.
+///
+/// # Safety
+///
+/// Only a server calls this, when none of the module's commands runs any more.
+#[unsafe(no_mangle)]
+#[expect(unreachable_pub, reason = "the server finds it by name")]
+pub unsafe extern "C" fn RedisModule_OnUnload(_ctx: *mut RedisModuleCtx) -> c_int {
+    let loaded = LOADED.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !loaded.is_null() {
+        // SAFETY: it comes from a box, was taken out of its place just now, and no command uses it.
+        drop(unsafe { Box::from_raw(loaded) });
+    }
+    api::OK
+}
+
 /// What the server calls when a client sends the command.
 unsafe extern "C" fn callback<E: Entry>(
     ctx: *mut RedisModuleCtx,
     argv: *mut *mut RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    let Some(loaded) = LOADED.get() else {
+    // SAFETY: it is there from before the first command until after the last, all on the server's
+    // main thread.
+    let Some(loaded) = (unsafe { LOADED.load(Ordering::Relaxed).as_ref() }) else {
         return api::ERR;
     };
     // SAFETY: the context comes from the server, for this call.

@@ -25,30 +25,19 @@ pub(super) struct Server<'call> {
     loaded: &'call Loaded,
 }
 
-/// What is made when the module is loaded and used by every call. It is never released: the
-/// library may stay in memory when the module is unloaded, and be used again when it is loaded.
+/// What is made when the module is loaded, used by every call, and released when it is unloaded.
 pub(super) struct Loaded {
     pub(super) api: Api,
-    pub(super) words: Words,
-}
-
-/// Strings of the server's that go into many commands on the replication stream: made once, at
-/// load.
-pub(super) struct Words {
+    /// Strings of the server's that go into many commands on the replication stream.
     keep_ttl: NonNull<RedisModuleString>,
     pxat: NonNull<RedisModuleString>,
 }
 
-// SAFETY: the strings are made when the module is loaded and used by commands, all on the server's main thread.
-unsafe impl Send for Words {}
-// SAFETY: as above.
-unsafe impl Sync for Words {}
-
-impl Words {
+impl Loaded {
     /// # Safety
     ///
     /// The module is being loaded.
-    pub(super) unsafe fn new(api: &Api) -> Option<Self> {
+    pub(super) unsafe fn new(api: Api) -> Option<Self> {
         let word = |text: &[u8]| {
             // SAFETY: without a context the string is ours; the server copies the bytes.
             NonNull::new(unsafe {
@@ -58,7 +47,17 @@ impl Words {
         Some(Self {
             keep_ttl: word(b"KEEPTTL")?,
             pxat: word(b"PXAT")?,
+            api,
         })
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        for word in [self.keep_ttl, self.pxat] {
+            // SAFETY: the string is ours, and this is its only release.
+            unsafe { (self.api.free_string)(ptr::null_mut(), word.as_ptr()) }
+        }
     }
 }
 
@@ -237,7 +236,7 @@ impl<'call> Server<'call> {
                     key,
                     text,
                     value.len(),
-                    self.loaded.words.pxat.as_ptr(),
+                    self.loaded.pxat.as_ptr(),
                     at,
                 ),
                 None => (self.loaded.api.replicate)(
@@ -247,7 +246,7 @@ impl<'call> Server<'call> {
                     key,
                     text,
                     value.len(),
-                    self.loaded.words.keep_ttl.as_ptr(),
+                    self.loaded.keep_ttl.as_ptr(),
                 ),
             };
         }
