@@ -211,10 +211,9 @@ fn totals(text: &str, object: &Path) -> (u64, u64) {
             }
             inside = number.as_deref() == Some(id);
         } else if let Some(called) = line.strip_prefix("cob=") {
-            if let Some((id, name)) = called.split_once(' ')
-                && name == object
-            {
-                number = Some(id.to_owned());
+            match called.split_once(' ') {
+                Some((id, name)) if name == object => number = Some(id.to_owned()),
+                _ => {}
             }
         } else if line.starts_with("calls=") {
             // What the callee took stands with the callee.

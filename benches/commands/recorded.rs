@@ -59,14 +59,17 @@ fn read(text: &str) -> Recorded {
     let mut recorded = Recorded::new();
     for line in text.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
-        if let [build, row, all, own] = fields[..]
-            && let (Ok(all), Ok(own)) = (all.parse(), own.parse())
-        {
-            recorded
-                .entry(build.to_owned())
-                .or_default()
-                .push((row.to_owned(), Count { all, own }));
-        }
+        let [build, row, all, own] = fields[..] else {
+            continue;
+        };
+        // The heading has no numbers.
+        let (Ok(all), Ok(own)) = (all.parse(), own.parse()) else {
+            continue;
+        };
+        recorded
+            .entry(build.to_owned())
+            .or_default()
+            .push((row.to_owned(), Count { all, own }));
     }
     recorded
 }

@@ -50,7 +50,6 @@ struct Command {
     /// The ACL categories it belongs to beside [`CATEGORY`], on servers that let a module say so
     /// (7.2 and later).
     categories: &'static CStr,
-    calls: &'static Calls,
 }
 
 /// What a command does to its key.
@@ -63,6 +62,9 @@ enum Access {
 /// A command as a type, so that each has a callback of its own.
 trait Entry {
     const COMMAND: Command;
+
+    /// Where its calls are counted.
+    fn calls() -> &'static Calls;
 
     fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error>;
 }
@@ -78,8 +80,11 @@ impl Entry for Fixed {
         access: Access::Write,
         flags: c"write fast",
         categories: c"write fast",
-        calls: &figures::FIXED,
     };
+
+    fn calls() -> &'static Calls {
+        &figures::FIXED
+    }
 
     fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
         command::rl_fixed(server, args)
@@ -97,8 +102,11 @@ impl Entry for Token {
         access: Access::Write,
         flags: c"write fast",
         categories: c"write fast",
-        calls: &figures::TOKEN,
     };
+
+    fn calls() -> &'static Calls {
+        &figures::TOKEN
+    }
 
     fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
         command::rl_token(server, args)
@@ -117,8 +125,11 @@ impl Entry for Slide {
         access: Access::Write,
         flags: c"write",
         categories: c"write slow",
-        calls: &figures::SLIDE,
     };
+
+    fn calls() -> &'static Calls {
+        &figures::SLIDE
+    }
 
     fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
         command::rl_slide(server, args)
@@ -153,8 +164,11 @@ impl Entry for Peek {
         access: Access::Read,
         flags: c"readonly",
         categories: c"read slow",
-        calls: &figures::PEEK,
     };
+
+    fn calls() -> &'static Calls {
+        &figures::PEEK
+    }
 
     fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
         command::rl_peek(server, args)
@@ -306,7 +320,7 @@ unsafe extern "C" fn callback<E: Entry>(
         }
         E::run(server, args)
     });
-    E::COMMAND.calls.count(&result);
+    E::calls().count(&result);
     server.reply(result)
 }
 

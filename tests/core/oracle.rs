@@ -227,7 +227,7 @@ fn multiplied_then_divided(a: u128, b: u128, by: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for digit in (0..u128::BITS).rev() {
         quotient *= 2;
-        rest = rest * 2 + if a >> digit & 1 == 1 { b } else { 0 };
+        rest = rest * 2 + if (a >> digit) & 1 == 1 { b } else { 0 };
         quotient += rest / by;
         rest %= by;
     }

@@ -237,9 +237,7 @@ fn copies_are_the_same(seed: u64, rewrite: Option<&str>, replica_has_module: boo
     let mut mix = Mix::new(seed, &primary);
     let mut control = primary.connect();
     for step in 0..1_200 {
-        if step == 600
-            && let Some(preamble) = rewrite
-        {
+        if let Some(preamble) = rewrite.filter(|_| step == 600) {
             send::<()>(
                 &mut control,
                 &["CONFIG", "SET", "aof-use-rdb-preamble", preamble],
