@@ -82,7 +82,9 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     tokio::spawn(reload(Arc::clone(&gateway), path, secret, hangups));
 
     let listener = TcpListener::bind(&listen).await?;
-    eprintln!("gateway: listening on {}", listener.local_addr()?);
+    // In one piece: whoever started this reads its address here.
+    let line = format!("gateway: listening on {}\n", listener.local_addr()?);
+    eprint!("{line}");
     let router = Router::new().fallback(answer_request).with_state(gateway);
     axum::serve(listener, router)
         .with_graceful_shutdown(any(ends))

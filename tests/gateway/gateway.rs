@@ -99,9 +99,11 @@ impl Gateway {
         let deadline = Instant::now() + DEADLINE;
         let address = loop {
             let log = gateway.log();
-            let said = log
-                .lines()
-                .find_map(|line| line.strip_prefix("gateway: listening on "));
+            // A line without its end may be half an address.
+            let said = log.split_inclusive('\n').find_map(|line| {
+                line.strip_prefix("gateway: listening on ")?
+                    .strip_suffix('\n')
+            });
             if let Some(address) = said {
                 break address.to_owned();
             }
