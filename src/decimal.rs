@@ -114,12 +114,9 @@ fn digits(text: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// The same of eight digits and more.
 fn many_digits(text: &[u8]) -> Option<u64> {
-    let Some((eight, rest)) = text.split_first_chunk() else {
-        return text.iter().try_fold(0_u64, |number, byte| {
-            number.checked_mul(10)?.checked_add(digit(*byte)?)
-        });
-    };
+    let (eight, rest) = text.split_first_chunk()?;
     let [high] = eight_digits([*eight])?;
     rest.iter().try_fold(high, |number, byte| {
         number.checked_mul(10)?.checked_add(digit(*byte)?)
@@ -253,15 +250,25 @@ mod tests {
             "99999999999999999999999999999999999999",
         ];
         let others = ["", "00", "01", "-1", "+1", "1x", " 1", "x"];
-        for text in numbers.iter().chain(&wide).chain(&wider).chain(&others) {
-            let line = format!("{text}:rest");
-            let mut rest = line.as_bytes();
-            assert_eq!(take(&mut rest), parse(text.as_bytes()), "{text}");
-            let mut rest = line.as_bytes();
-            let taken = take_wide(&mut rest);
-            assert_eq!(taken, parse_wide(text.as_bytes()), "{text}");
-            if taken.is_some() {
-                assert_eq!(rest, b"rest");
+        // On both sides of where eight bytes are read at a time.
+        let of_every_length: Vec<String> = (1..=40)
+            .map(|len| "9876543210".repeat(4)[..len].into())
+            .collect();
+        let texts = numbers.iter().chain(&wide).chain(&wider).chain(&others);
+        for text in texts
+            .copied()
+            .chain(of_every_length.iter().map(String::as_str))
+        {
+            for end in ["", "r", "rest", "1234567", "12345678", ":::::::::"] {
+                let line = format!("{text}:{end}");
+                let mut rest = line.as_bytes();
+                assert_eq!(take(&mut rest), parse(text.as_bytes()), "{line}");
+                let mut rest = line.as_bytes();
+                let taken = take_wide(&mut rest);
+                assert_eq!(taken, parse_wide(text.as_bytes()), "{line}");
+                if taken.is_some() {
+                    assert_eq!(rest, end.as_bytes());
+                }
             }
             assert_eq!(
                 take(&mut text.as_bytes()),

@@ -2,7 +2,7 @@
 
 use crate::decision::{Decision, Usage};
 use crate::policy::Units;
-use crate::state::Write;
+use crate::state::{Text, Write};
 
 /// The decision on one call and the change that it makes to its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,16 @@ impl Outcome {
             write: None,
             stepped_back: false,
         }
+    }
+
+    /// After a step back a refusal stores this, in which the time alone has moved.
+    pub(crate) fn move_back(&mut self, text: Text) {
+        self.write = Some(Write {
+            text,
+            expire_at_ms: None,
+            added: None,
+        });
+        self.stepped_back = true;
     }
 
     /// `stepped_back`: whether the write moves the stored time back.

@@ -346,6 +346,7 @@ mod tests {
         }
         assert!(slide(words("10000 5 EXACT COST 9007199254740991")).is_ok());
     }
+
     #[test]
     fn a_peek_names_an_algorithm_and_then_what_its_command_takes() {
         let peek = |line: &'static str| {

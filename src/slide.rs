@@ -224,18 +224,6 @@ fn faded_before_us(units: u64, spare: u64, window: Span) -> u64 {
     }
 }
 
-/// What a key holds. It has to have an expiry.
-#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
-#[inline(always)]
-fn read(stored: Option<Stored<'_>>) -> Result<Option<Windows>, InvalidState> {
-    stored
-        .map(|stored| {
-            state::expiry(stored)?;
-            Windows::decode(stored.text)
-        })
-        .transpose()
-}
-
 /// Decides one call.
 ///
 /// # Errors
@@ -248,7 +236,7 @@ pub fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
-    let windows = read(stored)?;
+    let windows = state::read(stored, Windows::decode)?;
     let counters = Counters::at(*policy, windows, now);
     // Then the instant that is judged is before the stored one.
     let stepped_back = windows.is_some_and(|windows| counters.at_us < start_us(&windows));
@@ -265,12 +253,7 @@ pub fn decide(
     }
     let mut outcome = Outcome::refused(&counters, cost);
     if stepped_back && cost <= policy.limit {
-        outcome.write = Some(Write {
-            text: counters.windows.encode(),
-            expire_at_ms: None,
-            added: None,
-        });
-        outcome.stepped_back = true;
+        outcome.move_back(counters.windows.encode());
     }
     Ok(outcome)
 }
@@ -286,6 +269,6 @@ pub fn peek(
     now: Timestamp,
     cost: Units,
 ) -> Result<Decision, InvalidState> {
-    let windows = read(stored)?;
+    let windows = state::read(stored, Windows::decode)?;
     Ok(Counters::at(*policy, windows, now).preview(cost))
 }

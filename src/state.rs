@@ -76,6 +76,21 @@ pub(crate) fn expiry(stored: Stored<'_>) -> Result<u64, InvalidState> {
     stored.expire_at_ms.ok_or(InvalidState)
 }
 
+/// What a key holds. It has to have an expiry.
+#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
+#[inline(always)]
+pub(crate) fn read<T>(
+    stored: Option<Stored<'_>>,
+    decode: impl FnOnce(&[u8]) -> Result<T, InvalidState>,
+) -> Result<Option<T>, InvalidState> {
+    stored
+        .map(|stored| {
+            expiry(stored)?;
+            decode(stored.text)
+        })
+        .transpose()
+}
+
 /// The used count of a fixed window, 1 … [`MAX_COUNT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter(pub u64);

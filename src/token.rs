@@ -161,18 +161,6 @@ fn convert(level: u128, from: Span, to: Span) -> u128 {
         .saturating_add(div_floor(fraction, from))
 }
 
-/// What a key holds. It has to have an expiry.
-#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
-#[inline(always)]
-fn read(stored: Option<Stored<'_>>) -> Result<Option<Bucket>, InvalidState> {
-    stored
-        .map(|stored| {
-            state::expiry(stored)?;
-            Bucket::decode(stored.text)
-        })
-        .transpose()
-}
-
 /// Decides one call.
 ///
 /// # Errors
@@ -185,7 +173,7 @@ pub fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Outcome, InvalidState> {
-    let bucket = read(stored)?;
+    let bucket = state::read(stored, Bucket::decode)?;
     let fill = Fill::at(*policy, bucket, now);
     // Then the instant that is judged is before the stored one.
     let stepped_back = bucket.is_some_and(|bucket| fill.at_us < bucket.time.as_us());
@@ -213,12 +201,7 @@ pub fn decide(
                 time: now,
                 ..bucket
             };
-            outcome.write = Some(Write {
-                text: bucket.encode(),
-                expire_at_ms: None,
-                added: None,
-            });
-            outcome.stepped_back = true;
+            outcome.move_back(bucket.encode());
         }
         _ => {}
     }
@@ -236,6 +219,6 @@ pub fn peek(
     now: Timestamp,
     cost: Units,
 ) -> Result<Decision, InvalidState> {
-    let bucket = read(stored)?;
+    let bucket = state::read(stored, Bucket::decode)?;
     Ok(Fill::at(*policy, bucket, now).preview(cost))
 }

@@ -42,6 +42,14 @@ mod numbers {
 }
 pub(super) use numbers::*;
 
+/// A text that ends with a NUL, put together by a macro, as a C string.
+pub(super) const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident = $function:ident: fn($($arg:ty),* $(; $dots:tt)?) $(-> $ret:ty)?;)*) => {
         /// Every function that the commands need. Each is safe to call as the server documents it.
@@ -53,15 +61,9 @@ macro_rules! api {
         impl Api {
             /// Takes the functions that the server has handed out, or names the first it lacks.
             pub(super) fn resolve() -> Result<Self, &'static CStr> {
-                const fn name(text: &'static str) -> &'static CStr {
-                    match CStr::from_bytes_with_nul(text.as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => c"",
-                    }
-                }
                 Ok(Self {
                     $($field: {
-                        const NAME: &CStr = name(concat!(stringify!($function), "\0"));
+                        const NAME: &CStr = c_text(concat!(stringify!($function), "\0"));
                         // SAFETY: a plain read of a pointer that only loading a module writes,
                         // which the server does on this thread.
                         unsafe { raw::$function }.ok_or(NAME)?

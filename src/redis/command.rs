@@ -64,7 +64,7 @@ pub(super) fn rl_peek(server: Server<'_>, args: Args<'_>) -> Result<Decision, Er
     }
 }
 
-/// The same, to be looked at alone.
+/// An algorithm whose state is one text, asked what it would answer.
 type Preview<P> = fn(&P, Option<Stored<'_>>, Timestamp, Units) -> Result<Decision, InvalidState>;
 
 fn peek_text<P>(
@@ -139,13 +139,19 @@ fn judge_text<P>(
         store_text(server, name, &mut key, found, &write)?;
     }
     drop(key);
+    tell(server, name, decision.allowed, stepped_back);
+    Ok(decision)
+}
+
+/// Counts and tells what is known once a call is decided and its key is closed.
+#[inline]
+fn tell(server: Server<'_>, name: Name<'_>, allowed: bool, stepped_back: bool) {
     if stepped_back {
         figures::CLOCK_STEPS.add_one();
     }
-    if !decision.allowed {
+    if !allowed {
         server.notify_refused(name);
     }
-    Ok(decision)
 }
 
 fn store_text<'call>(
@@ -179,31 +185,26 @@ fn judge_log(
 ) -> Result<Decision, Error> {
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
-    let key = server.open(name)?;
+    let mut key = server.open(name)?;
     let found = Found::look_up(&key, Kind::List, now)?;
     let mut log = found.is_live().then(|| Log::new(name, &key));
     let len = log.as_ref().map_or(0, exact::Log::len);
     let stored = log.as_mut().map(|log| (log, found.expire_at_ms));
     let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
     drop(log);
-    if let Some(change) = change {
-        store_log(server, name, key, found, len, &change)?;
-        if change.stepped_back() {
-            figures::CLOCK_STEPS.add_one();
-        }
-    } else {
-        drop(key);
+    if let Some(change) = &change {
+        store_log(server, name, &mut key, found, len, change)?;
     }
-    if !decision.allowed {
-        server.notify_refused(name);
-    }
+    drop(key);
+    let stepped_back = change.is_some_and(|change| change.stepped_back());
+    tell(server, name, decision.allowed, stepped_back);
     Ok(decision)
 }
 
 fn store_log<'call>(
     server: Server<'call>,
     name: Name<'call>,
-    mut key: Key<'call>,
+    key: &mut Key<'call>,
     found: Found,
     len: u64,
     change: &Change,
@@ -215,7 +216,7 @@ fn store_log<'call>(
     let kept = found.expire_at_ms.filter(|_| found.is_live());
     let expire_at_ms = signed(change.expire_at_ms.or(kept).ok_or(Error::Internal)?)?;
     if !found.is_live() {
-        if make_room(server, name, &mut key, found)? {
+        if make_room(server, name, key, found)? {
             server.replicate_key(c"DEL", name);
         }
     } else if change.lengthens() && server.out_of_memory(name) {
@@ -226,17 +227,17 @@ fn store_log<'call>(
     if emptied && len > 0 {
         // A handle that has read entries holds an iterator, and the server aborts when such a
         // handle is left without a list.
-        key = server.open(name)?;
+        *key = server.open(name)?;
         key.delete()?;
         server.replicate_key(c"DEL", name);
     } else {
-        trim(server, name, &mut key, End::Oldest, change.trimmed)?;
-        trim(server, name, &mut key, End::Newest, change.retimed)?;
+        trim(server, name, key, End::Oldest, change.trimmed)?;
+        trim(server, name, key, End::Newest, change.retimed)?;
     }
     push(
         server,
         name,
-        &mut key,
+        key,
         entry,
         change.retimed.saturating_add(change.appended),
     )?;

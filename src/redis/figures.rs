@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use redis_module::raw::{self, RedisModuleInfoCtx};
 
-use super::api;
+use super::api::{self, c_text};
 use crate::decision::{Decision, RetryAfter};
 use crate::error::Error;
 
@@ -117,7 +117,7 @@ struct Section {
 macro_rules! calls {
     ($name:literal, $calls:ident $(, $more:ident)*) => {
         Section {
-            name: text(concat!($name, "\0")),
+            name: c_text(concat!($name, "\0")),
             fields: &[
                 calls!(@ $name, $calls, "admitted", admitted),
                 calls!(@ $name, $calls, "refused", refused),
@@ -129,7 +129,7 @@ macro_rules! calls {
         }
     };
     (@ $name:literal, $calls:ident, $text:expr, $field:ident) => {
-        (text(concat!($name, "_", $text, "\0")), &$calls.$field)
+        (c_text(concat!($name, "_", $text, "\0")), &$calls.$field)
     };
 }
 
@@ -147,13 +147,6 @@ static SECTIONS: [Section; 5] = [
         ],
     },
 ];
-
-const fn text(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(text) => text,
-        Err(_) => c"",
-    }
-}
 
 /// Sets every count to zero: the library may have stayed in memory since it was loaded before.
 pub(super) fn reset() {
