@@ -93,6 +93,19 @@ fn introduce() {
     );
 }
 
+/// What [`Figures::cells`] holds.
+const COLUMNS: [&str; 9] = [
+    "CPU, piped",
+    "÷",
+    "CPU, unpiped",
+    "÷",
+    "k/s, piped",
+    "k/s, unpiped",
+    "p50",
+    "p99",
+    "p99.9",
+];
+
 /// What the rounds came to for one row.
 #[derive(Default)]
 struct Figures {
@@ -120,6 +133,20 @@ impl Figures {
         for (figures, figure) in self.latencies_us.iter_mut().zip(percentiles) {
             figures.push(figure);
         }
+    }
+
+    /// The cells of a table's row, beside the row that ratios are to.
+    fn cells(&self, base: &Self) -> String {
+        let [p50, p99, p999] = self.latencies_us.each_ref().map(|us| summary(us));
+        format!(
+            "{} | {} | {} | {} | {} | {} | {p50} | {p99} | {p999}",
+            summary(&self.piped_cpu_us),
+            ratio(&self.piped_cpu_us, &base.piped_cpu_us),
+            summary(&self.single_cpu_us),
+            ratio(&self.single_cpu_us, &base.single_cpu_us),
+            summary(&self.piped_rate),
+            summary(&self.single_rate),
+        )
     }
 }
 
@@ -299,22 +326,9 @@ fn side_by_side(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
          second. Latency in µs, unpipelined over {CONNECTIONS} connections that never pause. \
          `INCR + PEXPIRE` counts as one command.\n"
     );
-    table(&[
-        "command",
-        "instructions",
-        "÷",
-        "CPU, piped",
-        "÷",
-        "CPU, unpiped",
-        "÷",
-        "k/s, piped",
-        "k/s, unpiped",
-        "p50",
-        "p99",
-        "p99.9",
-        "bytes per key",
-        "bytes on the stream",
-    ]);
+    let before = ["command", "instructions", "÷"];
+    let after = ["bytes per key", "bytes on the stream"];
+    table(&[&before[..], &COLUMNS, &after].concat());
     let base = base_of(&rows, &figures);
     let counted = |name: &str| instructions.iter().find(|(row, _)| row == name);
     for (at, (row, taken)) in rows.iter().zip(&figures).enumerate() {
@@ -325,16 +339,10 @@ fn side_by_side(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
             ),
             _ => ("–".to_owned(), "–".to_owned()),
         };
-        let [p50, p99, p999] = taken.latencies_us.each_ref().map(|us| summary(us));
         println!(
-            "| `{}` | {count} | {count_ratio} | {} | {} | {} | {} | {} | {} | {p50} | {p99} | {p999} | {} | {:.0} |",
+            "| `{}` | {count} | {count_ratio} | {} | {} | {:.0} |",
             row.name,
-            summary(&taken.piped_cpu_us),
-            ratio(&taken.piped_cpu_us, &base.piped_cpu_us),
-            summary(&taken.single_cpu_us),
-            ratio(&taken.single_cpu_us, &base.single_cpu_us),
-            summary(&taken.piped_rate),
-            summary(&taken.single_rate),
+            taken.cells(base),
             sizes[at].map_or("–".to_owned(), |size| format!("{size:.0}")),
             streamed[at],
         );
@@ -534,31 +542,10 @@ fn followed(plan: &Plan, wanted: &dyn Fn(&Row) -> bool) {
 }
 
 fn compact(rows: &[&Row], figures: &[Figures]) {
-    table(&[
-        "command",
-        "CPU, piped",
-        "÷",
-        "CPU, unpiped",
-        "÷",
-        "k/s, piped",
-        "k/s, unpiped",
-        "p50",
-        "p99",
-        "p99.9",
-    ]);
+    table(&[&["command"][..], &COLUMNS].concat());
     let base = base_of(rows, figures);
     for (row, taken) in rows.iter().zip(figures) {
-        let [p50, p99, p999] = taken.latencies_us.each_ref().map(|us| summary(us));
-        println!(
-            "| `{}` | {} | {} | {} | {} | {} | {} | {p50} | {p99} | {p999} |",
-            row.name,
-            summary(&taken.piped_cpu_us),
-            ratio(&taken.piped_cpu_us, &base.piped_cpu_us),
-            summary(&taken.single_cpu_us),
-            ratio(&taken.single_cpu_us, &base.single_cpu_us),
-            summary(&taken.piped_rate),
-            summary(&taken.single_rate),
-        );
+        println!("| `{}` | {} |", row.name, taken.cells(base));
     }
     println!();
 }
