@@ -6,8 +6,8 @@ use std::fs;
 use redis::{Client, Connection, Value};
 
 use crate::support::{
-    DEADLINE, Options, Snapshot, ask, error, error_text, free_port, info, send, snapshot, try_send,
-    wait_until,
+    DEADLINE, Options, Snapshot, ask, changes, error, error_text, free_port, info, send, snapshot,
+    try_send, wait_until,
 };
 
 /// Each form, on a key of its own that holds 1 of 5 units once it was called.
@@ -31,7 +31,7 @@ fn everything(observer: &mut Connection) -> Everything {
     Everything {
         keys,
         count: send(observer, &["DBSIZE"]),
-        changes: info(observer, "persistence", "rdb_changes_since_last_save"),
+        changes: changes(observer),
     }
 }
 
@@ -103,10 +103,7 @@ fn too_few_arguments_are_the_servers_error() {
 
 #[test]
 fn a_replica_says_that_it_is_read_only() {
-    let primary = Options::new()
-        .tcp()
-        .arg("repl-diskless-sync-delay", "0")
-        .start();
+    let primary = Options::new().primary().start();
     let mut on_primary = primary.connect();
     fill(&mut on_primary);
     let replica = Options::new().start();
@@ -256,10 +253,7 @@ fn connect(url: &str) -> Option<Connection> {
 /// replica their answers for as long as it loads.
 #[test]
 fn a_replica_may_go_on_answering_while_it_loads() {
-    let primary = Options::new()
-        .tcp()
-        .arg("repl-diskless-sync-delay", "0")
-        .start();
+    let primary = Options::new().primary().start();
     fill(&mut primary.connect());
     let replica = Options::new().arg("repl-diskless-load", "swapdb").start();
     let mut connection = replica.connect();

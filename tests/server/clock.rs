@@ -1,6 +1,6 @@
 //! Clocks that jitter and clocks that are set: what is stored, and that nothing is granted.
 
-use crate::support::{Server, T0, ask, error, error_text, info, send, snapshot, try_send};
+use crate::support::{Server, T0, ask, changes, error, error_text, send, snapshot, try_send};
 
 const CLOCK: &str = "ERR server clock out of range";
 
@@ -104,11 +104,7 @@ fn a_refused_call_stores_a_step_back_and_only_that() {
     ] {
         ask(&mut connection, fill);
         let first = snapshot(&mut connection, "k");
-        let dirty = info(
-            &mut connection,
-            "persistence",
-            "rdb_changes_since_last_save",
-        );
+        let dirty = changes(&mut connection);
 
         // Jitter stores nothing, nor does a call that can never be admitted.
         server.set_clock(T0 - 1_000);
@@ -116,23 +112,10 @@ fn a_refused_call_stores_a_step_back_and_only_that() {
         server.set_clock(T0 - 2 * SECOND);
         assert_eq!(ask(&mut connection, &format!("{more} COST 9"))[3], -1);
         assert_eq!(snapshot(&mut connection, "k"), first, "{more}");
-        assert_eq!(
-            info(
-                &mut connection,
-                "persistence",
-                "rdb_changes_since_last_save"
-            ),
-            dirty
-        );
+        assert_eq!(changes(&mut connection), dirty);
 
         assert_eq!(ask(&mut connection, more)[0], 0);
-        assert!(
-            info(
-                &mut connection,
-                "persistence",
-                "rdb_changes_since_last_save"
-            ) > dirty
-        );
+        assert!(changes(&mut connection) > dirty);
         let moved = snapshot(&mut connection, "k");
         assert_eq!(moved.expire_at_ms, first.expire_at_ms, "{more}");
         if let Some(text) = text {

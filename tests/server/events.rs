@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Connection, PubSub};
 
-use crate::support::{Options, Server, ask, c_library, error, info, send};
+use crate::support::{Options, Server, ask, c_library, changes, error, send};
 
 fn events(server: &Server) -> Vec<(String, String)> {
     let mut connection = server.connect();
@@ -77,9 +77,6 @@ fn a_refusal_that_is_told_is_no_change() {
     let server = Options::new().arg("notify-keyspace-events", "AKE").start();
     let mut connection = server.connect();
     ask(&mut connection, "RL.FIXED f 1 60000");
-    let changes = |connection: &mut Connection| {
-        info(connection, "persistence", "rdb_changes_since_last_save")
-    };
     let before = changes(&mut connection);
     assert_eq!(ask(&mut connection, "RL.FIXED f 1 60000")[0], 0);
     assert_eq!(changes(&mut connection), before);

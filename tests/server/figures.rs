@@ -227,10 +227,7 @@ fn counts_begin_when_the_module_is_loaded() {
 
 #[test]
 fn a_replica_counts_what_it_was_asked_itself() {
-    let primary = Options::new()
-        .tcp()
-        .arg("repl-diskless-sync-delay", "0")
-        .start();
+    let primary = Options::new().primary().start();
     let replica = Options::new().tcp().start();
     crate::support::follow(&replica, &primary);
     ask(&mut primary.connect(), "RL.FIXED f 5 60000");

@@ -4,7 +4,8 @@
 use redis::{Connection, ConnectionLike, Value};
 
 use crate::support::{
-    Options, Server, T0, ask, error, error_text, info, send, snapshot, try_send, wait_until,
+    Options, Server, T0, ask, changes, error, error_text, info, send, snapshot, try_send,
+    wait_until,
 };
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -39,10 +40,6 @@ fn fill_memory(connection: &mut Connection) {
     let used = info(connection, "memory", "used_memory");
     set(connection, "maxmemory", &(used / 2).to_string());
     assert_eq!(error(connection, "SET plain 1"), OOM);
-}
-
-fn changes(connection: &mut Connection) -> i64 {
-    info(connection, "persistence", "rdb_changes_since_last_save")
 }
 
 /// The replies to lines sent as one, errors among them.
@@ -540,10 +537,7 @@ fn follows(on_primary: &mut Connection, on_replica: &mut Connection) {
 
 #[test]
 fn a_replica_follows_whatever_its_own_memory() {
-    let primary = Options::new()
-        .tcp()
-        .arg("repl-diskless-sync-delay", "0")
-        .start();
+    let primary = Options::new().primary().start();
     let mut on_primary = primary.connect();
     let replica = Options::new()
         .arg("maxmemory", "1")

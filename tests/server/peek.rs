@@ -3,7 +3,7 @@
 use redis::{Connection, Value};
 
 use crate::support::{
-    Options, Server, T0, ask, caught_up, error, follow, info, send, send_bytes, snapshot,
+    Options, Server, T0, ask, caught_up, changes, error, follow, info, send, send_bytes, snapshot,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -41,10 +41,6 @@ fn look(connection: &mut Connection) {
         let never = ask(connection, &format!("{peek} COST 6"));
         assert_eq!(never[..4], [0, 5, 2, -1], "{peek}");
     }
-}
-
-fn changes(connection: &mut Connection) -> i64 {
-    info(connection, "persistence", "rdb_changes_since_last_save")
 }
 
 #[test]
@@ -100,8 +96,7 @@ fn a_look_writes_nothing() {
 #[test]
 fn a_replica_looks_at_its_copy() {
     let primary = Options::new()
-        .tcp()
-        .arg("repl-diskless-sync-delay", "0")
+        .primary()
         // Nothing but commands goes to the replica.
         .arg("repl-ping-replica-period", "3600")
         .start();

@@ -10,8 +10,8 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use crate::support::{
-    DEADLINE, Options, Server, T0, ask, caught_up, follow, info, send, send_bytes, snapshot,
-    try_send, wait_until,
+    DEADLINE, Options, Server, T0, ask, caught_up, changes, follow, info, send, send_bytes,
+    snapshot, try_send, wait_until,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -438,9 +438,6 @@ fn save_points_count_the_calls() {
         let server = Server::at(T0);
         let mut connection = server.connect();
         send::<()>(&mut connection, &["CONFIG", "SET", "save", "1 40"]);
-        let changes = |connection: &mut Connection| {
-            info(connection, "persistence", "rdb_changes_since_last_save")
-        };
         server.set_clock(T0 + 10 * SECOND);
         let dump = server.dir().join("dump.rdb");
         for taken in 1..=39 {

@@ -1,6 +1,6 @@
 //! A refusal is free, and an admitted call is one change.
 
-use crate::support::{Options, Server, T0, ask, info, send, snapshot, try_send};
+use crate::support::{Options, Server, T0, ask, changes, info, send, snapshot, try_send};
 
 /// One call per algorithm that admits two and then refuses.
 const CALLS: [&str; 4] = [
@@ -24,11 +24,7 @@ fn refused_call_changes_nothing() {
             assert_eq!(ask(&mut connection, call)[0], 1, "{call}");
         }
         let before = snapshot(&mut connection, "k");
-        let dirty = info(
-            &mut connection,
-            "persistence",
-            "rdb_changes_since_last_save",
-        );
+        let dirty = changes(&mut connection);
         let aof = info(&mut connection, "persistence", "aof_current_size");
         server.set_clock(T0 + 1_000_000);
         for refused in [
@@ -41,14 +37,7 @@ fn refused_call_changes_nothing() {
             }
         }
         assert_eq!(snapshot(&mut connection, "k"), before, "{call}");
-        assert_eq!(
-            info(
-                &mut connection,
-                "persistence",
-                "rdb_changes_since_last_save"
-            ),
-            dirty
-        );
+        assert_eq!(changes(&mut connection), dirty);
         assert_eq!(
             info(&mut connection, "persistence", "aof_current_size"),
             aof
@@ -67,14 +56,7 @@ fn a_cost_above_the_limit_creates_no_key() {
         assert_eq!(reply, [0, 2, 2, -1, 0], "{call}");
     }
     assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
-    assert_eq!(
-        info(
-            &mut connection,
-            "persistence",
-            "rdb_changes_since_last_save"
-        ),
-        0
-    );
+    assert_eq!(changes(&mut connection), 0);
 }
 
 #[test]
@@ -107,19 +89,9 @@ fn an_admitted_call_counts_as_a_change() {
     let server = Server::at(T0);
     let mut connection = server.connect();
     for call in CALLS {
-        let dirty = info(
-            &mut connection,
-            "persistence",
-            "rdb_changes_since_last_save",
-        );
+        let dirty = changes(&mut connection);
         ask(&mut connection, call);
-        assert!(
-            info(
-                &mut connection,
-                "persistence",
-                "rdb_changes_since_last_save"
-            ) > dirty
-        );
+        assert!(changes(&mut connection) > dirty);
         send::<()>(&mut connection, &["DEL", "k"]);
     }
 }

@@ -150,6 +150,11 @@ impl Options {
         self
     }
 
+    /// Listen on a port, and give a replica its copy as soon as it asks.
+    pub fn primary(self) -> Self {
+        self.tcp().arg("repl-diskless-sync-delay", "0")
+    }
+
     pub fn start(self) -> Server {
         self.start_in(TempDir::new().expect("a temporary folder"))
     }
@@ -480,6 +485,11 @@ pub fn info(connection: &mut impl ConnectionLike, section: &str, field: &str) ->
     value
         .and_then(|value| value.trim().parse().ok())
         .unwrap_or_else(|| panic!("INFO has {field}"))
+}
+
+/// What the server has counted as changes since it last saved.
+pub fn changes(connection: &mut impl ConnectionLike) -> i64 {
+    info(connection, "persistence", "rdb_changes_since_last_save")
 }
 
 /// Makes a server a replica of `primary`, which listens on a port, and waits for its copy.

@@ -1,6 +1,6 @@
 //! Every error, by its full text and in its order, and what it leaves as it was.
 
-use crate::support::{Server, ask, error, info, send, snapshot};
+use crate::support::{Server, ask, changes, error, send, snapshot};
 
 const LIMIT: &str =
     "ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991";
@@ -91,11 +91,7 @@ fn an_error_leaves_everything_as_it_was() {
         .iter()
         .map(|key| snapshot(&mut connection, key))
         .collect();
-    let dirty = info(
-        &mut connection,
-        "persistence",
-        "rdb_changes_since_last_save",
-    );
+    let dirty = changes(&mut connection);
     for key in keys {
         for call in [
             format!("RL.FIXED {key} 5 1000"),
@@ -113,14 +109,7 @@ fn an_error_leaves_everything_as_it_was() {
         .map(|key| snapshot(&mut connection, key))
         .collect();
     assert_eq!(before, after);
-    assert_eq!(
-        dirty,
-        info(
-            &mut connection,
-            "persistence",
-            "rdb_changes_since_last_save"
-        )
-    );
+    assert_eq!(dirty, changes(&mut connection));
 }
 
 #[test]
