@@ -528,10 +528,7 @@ fn goes_on_as(
 #[test]
 fn a_limiter_that_is_copied_renamed_moved_or_restored_goes_on() {
     let control = Server::at(T0);
-    let server = Options::new()
-        .clock(T0)
-        .arg("enable-debug-command", "yes")
-        .start();
+    let server = Server::at(T0);
     for (key, form) in FORMS {
         for how in [
             "COPY",
