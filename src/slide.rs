@@ -204,11 +204,10 @@ fn fading(windows: &Windows, at_us: u64) -> u64 {
     let elapsed_us = at_us.saturating_sub(start_us(windows));
     let left_us = windows.window.as_us().saturating_sub(elapsed_us);
     // Below 2^63 × 2^52.
-    let fading = div_ceil(
+    div_ceil(
         product(windows.previous, left_us),
         windows.window.nonzero_us(),
-    );
-    u64::try_from(fading).unwrap_or(u64::MAX)
+    )
 }
 
 /// How long before the end of the window in which `units` fade away no more than `spare` of them
@@ -216,10 +215,7 @@ fn fading(windows: &Windows, at_us: u64) -> u64 {
 fn faded_before_us(units: u64, spare: u64, window: Span) -> u64 {
     match NonZeroU64::new(units) {
         // Below 2^53 × 2^52.
-        Some(units) if units.get() > spare => {
-            let before_us = div_floor(product(spare, window.as_us()), units);
-            u64::try_from(before_us).unwrap_or(u64::MAX)
-        }
+        Some(units) if units.get() > spare => div_floor(product(spare, window.as_us()), units),
         _ => window.as_us(),
     }
 }

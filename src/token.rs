@@ -94,9 +94,8 @@ impl Fill {
     /// When the level will have reached `goal`, at most the capacity.
     fn ms_until(&self, goal: u128) -> u64 {
         let missing = goal.saturating_sub(self.level);
-        let wait_us = div_ceil(missing, self.policy.refill().nonzero());
         // A policy fills within 100 years: 3.2 × 10^15.
-        let wait_us = u64::try_from(wait_us).unwrap_or(u64::MAX);
+        let wait_us = div_ceil(missing, self.policy.refill().nonzero());
         self.now.ms_until(self.at_us.saturating_add(wait_us))
     }
 
@@ -108,9 +107,7 @@ impl Fill {
         let period_ms = self.policy.period().as_ms();
         let double = product(self.policy.capacity().get(), period_ms.saturating_mul(2));
         let double_fill_ms = div_floor(double, self.policy.refill().nonzero());
-        let most_ms = now_ms
-            .saturating_add(u64::try_from(double_fill_ms).unwrap_or(u64::MAX))
-            .saturating_add(1_000);
+        let most_ms = now_ms.saturating_add(double_fill_ms).saturating_add(1_000);
         Lifetime {
             least_ms: now_ms.saturating_add(self.reset_after_ms()),
             most_ms,
@@ -126,8 +123,7 @@ impl Usage for Fill {
 
     fn remaining(&self) -> u64 {
         // At most the capacity.
-        let tokens = div_floor(self.level, self.policy.period().nonzero_us());
-        u64::try_from(tokens).unwrap_or(u64::MAX)
+        div_floor(self.level, self.policy.period().nonzero_us())
     }
 
     fn wait_ms(&self, cost: Units) -> u64 {
@@ -152,13 +148,10 @@ fn convert(level: u128, from: Span, to: Span) -> u128 {
     }
     let from: NonZeroU64 = from.nonzero_us();
     let tokens = div_floor(level, from);
-    let whole = tokens.saturating_mul(u128::from(from.get()));
     let fraction = level
-        .saturating_sub(whole)
+        .saturating_sub(product(tokens, from.get()))
         .saturating_mul(u128::from(to.as_us()));
-    tokens
-        .saturating_mul(u128::from(to.as_us()))
-        .saturating_add(div_floor(fraction, from))
+    product(tokens, to.as_us()).saturating_add(u128::from(div_floor(fraction, from)))
 }
 
 /// Decides one call.

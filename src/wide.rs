@@ -1,5 +1,8 @@
-//! 128-bit products and quotients. Most quotients fit 64 bits, where dividing is several times
+//! 128-bit products and their quotients. Most dividends fit 64 bits, where dividing is several times
 //! cheaper; the result is the same.
+//!
+//! The quotients that the algorithms form fit 64 bits, and each says why. One that did not would
+//! stop at `u64::MAX`.
 
 use core::num::{NonZeroU64, NonZeroU128};
 
@@ -9,18 +12,17 @@ pub(crate) fn product(a: u64, b: u64) -> u128 {
 }
 
 /// `dividend / divisor`, rounded down.
-pub(crate) fn div_floor(dividend: u128, divisor: NonZeroU64) -> u128 {
+pub(crate) fn div_floor(dividend: u128, divisor: NonZeroU64) -> u64 {
     match u64::try_from(dividend) {
-        Ok(dividend) => u128::from(dividend / divisor),
-        Err(_) => dividend / NonZeroU128::from(divisor),
+        Ok(dividend) => dividend / divisor,
+        Err(_) => u64::try_from(dividend / NonZeroU128::from(divisor)).unwrap_or(u64::MAX),
     }
 }
 
 /// `dividend / divisor`, rounded up.
-pub(crate) fn div_ceil(dividend: u128, divisor: NonZeroU64) -> u128 {
+pub(crate) fn div_ceil(dividend: u128, divisor: NonZeroU64) -> u64 {
     match dividend.checked_sub(1) {
-        // At most the dividend.
-        Some(below) => div_floor(below, divisor).wrapping_add(1),
+        Some(below) => div_floor(below, divisor).saturating_add(1),
         None => 0,
     }
 }
@@ -47,8 +49,9 @@ mod tests {
         ] {
             for divisor in divisors.map(|divisor| NonZeroU64::new(divisor).unwrap()) {
                 let by = u128::from(divisor.get());
-                assert_eq!(div_floor(dividend, divisor), dividend / by);
-                assert_eq!(div_ceil(dividend, divisor), dividend.div_ceil(by));
+                let stops = |quotient: u128| u64::try_from(quotient).unwrap_or(u64::MAX);
+                assert_eq!(div_floor(dividend, divisor), stops(dividend / by));
+                assert_eq!(div_ceil(dividend, divisor), stops(dividend.div_ceil(by)));
             }
         }
         assert_eq!(product(u64::MAX, u64::MAX), edge * edge);
