@@ -14,7 +14,7 @@ use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
 use redis_rl::policy::{ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
 use redis_rl::request;
-use redis_rl::state::{self, Bucket, Counter, Stored, Windows};
+use redis_rl::state::{self, Bucket, Counter, State, Stored, Windows};
 use redis_rl::{exact, fixed, slide, token};
 
 /// 2026-05-21T02:40:15Z: a quarter into a minute.

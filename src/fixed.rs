@@ -14,7 +14,7 @@
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::fixed::decide;
 //! use redis_rl::policy::{FixedPolicy, Span, Units};
-//! use redis_rl::state::Stored;
+//! use redis_rl::state::{Counter, Stored};
 //!
 //! let policy = FixedPolicy { limit: Units::new(100).unwrap(), window: Span::from_ms(60_000).unwrap() };
 //! let now = Timestamp::from_us(1_779_331_200_000_000).unwrap();
@@ -22,7 +22,7 @@
 //! let stored = Stored { text: b"97", expire_at_ms: Some(now.as_ms() + 20_000) };
 //! let outcome = decide(&policy, Some(stored), now, Units::new(3).unwrap()).unwrap();
 //! assert_eq!(outcome.decision.reply(), [1, 100, 0, 20_000, 20_000]);
-//! assert_eq!(outcome.write.unwrap().text.as_slice(), b"100");
+//! assert_eq!(outcome.write.unwrap().state, Counter(100));
 //! ```
 
 use crate::clock::Timestamp;
@@ -30,7 +30,7 @@ use crate::decision::{Decision, Usage};
 use crate::error::InvalidState;
 use crate::outcome::Outcome;
 use crate::policy::{FixedPolicy, Units};
-use crate::state::{self, Counter, Stored, Write};
+use crate::state::{self, Counter, State, Stored, Write};
 
 /// A window at one instant. One that is not open has a count of 0 and ends now.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// The same window after `cost` units were taken, and what to store of it.
-    fn take(mut self, policy: &FixedPolicy, cost: Units) -> (Self, Write) {
+    fn take(mut self, policy: &FixedPolicy, cost: Units) -> (Self, Write<Counter>) {
         let opens = self.count == 0;
         if opens {
             self.end_ms = self.now.as_ms().saturating_add(policy.window.as_ms());
@@ -73,7 +73,7 @@ impl Window {
         // At most the limit: the cost was within what remained.
         self.count = self.count.saturating_add(cost.get());
         let write = Write {
-            text: Counter(self.count).encode(),
+            state: Counter(self.count),
             expire_at_ms: opens.then_some(self.end_ms),
             added: (!opens).then_some(cost),
         };
@@ -110,7 +110,7 @@ pub fn decide(
     stored: Option<Stored<'_>>,
     now: Timestamp,
     cost: Units,
-) -> Result<Outcome, InvalidState> {
+) -> Result<Outcome<Counter>, InvalidState> {
     let window = Window::at(policy, stored, now)?;
     if !window.admits(cost) {
         return Ok(Outcome::refused(&window, cost));

@@ -35,7 +35,7 @@
 //!
 //! ```
 //! use redis_rl::clock::Timestamp;
-//! use redis_rl::state::Stored;
+//! use redis_rl::state::{State, Stored};
 //! use redis_rl::{request, token};
 //!
 //! // RL.TOKEN key 100 10 1000 COST 30, on a key that does not exist.
@@ -47,8 +47,9 @@
 //!
 //! // What is stored then, and the same call once more: 30 of 70 leave.
 //! let write = outcome.write.expect("an admitted call stores the bucket");
-//! assert_eq!(write.text.as_slice(), b"T1:70000000:1000000:1779331200000000");
-//! let stored = Stored { text: &write.text, expire_at_ms: write.expire_at_ms };
+//! let text = write.state.encode();
+//! assert_eq!(text.as_slice(), b"T1:70000000:1000000:1779331200000000");
+//! let stored = Stored { text: &text, expire_at_ms: write.expire_at_ms };
 //! let outcome = token::decide(&call.policy, Some(stored), now, call.cost)?;
 //! assert_eq!(outcome.decision.reply(), [1, 100, 40, 0, 6_000]);
 //! # Ok::<(), redis_rl::error::Error>(())

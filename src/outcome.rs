@@ -2,20 +2,20 @@
 
 use crate::decision::{Decision, Usage};
 use crate::policy::Units;
-use crate::state::{Text, Write};
+use crate::state::Write;
 
 /// The decision on one call and the change that it makes to its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome<S> {
     /// The answer.
     pub decision: Decision,
     /// What is to be stored. A refusal stores nothing, unless the clock was set back.
-    pub write: Option<Write>,
+    pub write: Option<Write<S>>,
     /// The clock was set back, so the stored time moves back with this write.
     pub stepped_back: bool,
 }
 
-impl Outcome {
+impl<S> Outcome<S> {
     pub(crate) fn refused(usage: &impl Usage, cost: Units) -> Self {
         Self {
             decision: usage.decision(false, cost),
@@ -25,9 +25,9 @@ impl Outcome {
     }
 
     /// After a step back a refusal stores this, in which the time alone has moved.
-    pub(crate) fn move_back(&mut self, text: Text) {
+    pub(crate) fn move_back(&mut self, state: S) {
         self.write = Some(Write {
-            text,
+            state,
             expire_at_ms: None,
             added: None,
         });
@@ -38,7 +38,7 @@ impl Outcome {
     pub(crate) fn admitted(
         usage: &impl Usage,
         cost: Units,
-        write: Write,
+        write: Write<S>,
         stepped_back: bool,
     ) -> Self {
         Self {

@@ -16,7 +16,7 @@
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::policy::{SlidePolicy, Span, Units};
 //! use redis_rl::slide::decide;
-//! use redis_rl::state::Stored;
+//! use redis_rl::state::{State, Stored};
 //!
 //! let policy = SlidePolicy { limit: Units::new(100).unwrap(), window: Span::from_ms(60_000).unwrap() };
 //! let now = Timestamp::from_us(1_779_331_215_000_000).unwrap();
@@ -25,7 +25,7 @@
 //! let outcome = decide(&policy, Some(stored), now, Units::new(10).unwrap()).unwrap();
 //! // The next 10 have to wait until 10 of the 80 have left, which takes 7.5 s.
 //! assert_eq!(outcome.decision.reply(), [1, 100, 0, 7_500, 105_000]);
-//! assert_eq!(outcome.write.unwrap().text.as_slice(), b"S1:60000:1779331200000:80:40");
+//! assert_eq!(outcome.write.unwrap().state.encode().as_slice(), b"S1:60000:1779331200000:80:40");
 //! ```
 
 use core::num::NonZeroU64;
@@ -231,15 +231,15 @@ pub fn decide(
     stored: Option<Stored<'_>>,
     now: Timestamp,
     cost: Units,
-) -> Result<Outcome, InvalidState> {
-    let windows = state::read(stored, Windows::decode)?;
+) -> Result<Outcome<Windows>, InvalidState> {
+    let windows: Option<Windows> = state::read(stored)?;
     let counters = Counters::at(*policy, windows, now);
     // Then the instant that is judged is before the stored one.
     let stepped_back = windows.is_some_and(|windows| counters.at_us < start_us(&windows));
     if counters.admits(cost) {
         let counters = counters.take(policy.window, cost);
         let write = Write {
-            text: counters.windows.encode(),
+            state: counters.windows,
             expire_at_ms: counters
                 .lifetime()
                 .renew(stored.and_then(|stored| stored.expire_at_ms)),
@@ -249,7 +249,7 @@ pub fn decide(
     }
     let mut outcome = Outcome::refused(&counters, cost);
     if stepped_back && cost <= policy.limit {
-        outcome.move_back(counters.windows.encode());
+        outcome.move_back(counters.windows);
     }
     Ok(outcome)
 }
@@ -265,6 +265,6 @@ pub fn peek(
     now: Timestamp,
     cost: Units,
 ) -> Result<Decision, InvalidState> {
-    let windows = state::read(stored, Windows::decode)?;
+    let windows: Option<Windows> = state::read(stored)?;
     Ok(Counters::at(*policy, windows, now).preview(cost))
 }

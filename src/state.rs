@@ -37,11 +37,24 @@ pub struct Stored<'a> {
     pub expire_at_ms: Option<u64>,
 }
 
+/// What one key knows of its limiter, and how it is stored as a text.
+pub trait State: Copy {
+    /// Reads a state.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidState`] for anything that [`Self::encode`] does not write for a limiter in use.
+    fn decode(text: &[u8]) -> Result<Self, InvalidState>;
+
+    /// Writes the state.
+    fn encode(self) -> Text;
+}
+
 /// What is to be stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// The new value.
-    pub text: Text,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<S> {
+    /// The new state.
+    pub state: S,
     /// The new expiry in ms since the epoch; `None` keeps the one that is there.
     pub expire_at_ms: Option<u64>,
     /// Set where the new value is the old one plus so many, so that it can be told that way.
@@ -79,14 +92,11 @@ pub(crate) fn expiry(stored: Stored<'_>) -> Result<u64, InvalidState> {
 /// What a key holds. It has to have an expiry.
 #[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
 #[inline(always)]
-pub(crate) fn read<T>(
-    stored: Option<Stored<'_>>,
-    decode: impl FnOnce(&[u8]) -> Result<T, InvalidState>,
-) -> Result<Option<T>, InvalidState> {
+pub(crate) fn read<S: State>(stored: Option<Stored<'_>>) -> Result<Option<S>, InvalidState> {
     stored
         .map(|stored| {
             expiry(stored)?;
-            decode(stored.text)
+            S::decode(stored.text)
         })
         .transpose()
 }
@@ -95,23 +105,16 @@ pub(crate) fn read<T>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter(pub u64);
 
-impl Counter {
-    /// Reads the count.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidState`] for anything but a canonical integer in range.
+impl State for Counter {
     #[inline]
-    pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
+    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
         match decimal::parse(text) {
             Some(count @ 1..=MAX_COUNT) => Ok(Self(count)),
             _ => Err(InvalidState),
         }
     }
 
-    /// Writes the count.
-    #[must_use]
-    pub fn encode(self) -> Text {
+    fn encode(self) -> Text {
         let mut text = Text::new();
         push(&mut text, self.0);
         text
@@ -132,17 +135,6 @@ pub struct Bucket {
 impl Bucket {
     const TAG: &'static [u8] = b"T1:";
 
-    /// Reads a bucket.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidState`] for anything that [`Self::encode`] does not write for a bucket from which
-    /// a token was taken.
-    #[inline]
-    pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        Self::parse(text).ok_or(InvalidState)
-    }
-
     #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
     #[inline(always)]
     fn parse(text: &[u8]) -> Option<Self> {
@@ -158,10 +150,15 @@ impl Bucket {
             time,
         })
     }
+}
 
-    /// Writes the bucket.
-    #[must_use]
-    pub fn encode(self) -> Text {
+impl State for Bucket {
+    #[inline]
+    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
+        Self::parse(text).ok_or(InvalidState)
+    }
+
+    fn encode(self) -> Text {
         let mut text = tagged(Self::TAG);
         push(&mut text, self.level);
         push_field(&mut text, self.period.as_us());
@@ -187,17 +184,6 @@ pub struct Windows {
 impl Windows {
     const TAG: &'static [u8] = b"S1:";
 
-    /// Reads the counters.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidState`] for anything that [`Self::encode`] does not write for windows in which a
-    /// unit was taken.
-    #[inline]
-    pub fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        Self::parse(text).ok_or(InvalidState)
-    }
-
     #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
     #[inline(always)]
     fn parse(text: &[u8]) -> Option<Self> {
@@ -217,10 +203,15 @@ impl Windows {
             current,
         })
     }
+}
 
-    /// Writes the counters.
-    #[must_use]
-    pub fn encode(self) -> Text {
+impl State for Windows {
+    #[inline]
+    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
+        Self::parse(text).ok_or(InvalidState)
+    }
+
+    fn encode(self) -> Text {
         let mut text = tagged(Self::TAG);
         push(&mut text, self.window.as_ms());
         push_field(&mut text, self.start_ms);

@@ -165,8 +165,8 @@ pub fn decide(
     stored: Option<Stored<'_>>,
     now: Timestamp,
     cost: Units,
-) -> Result<Outcome, InvalidState> {
-    let bucket = state::read(stored, Bucket::decode)?;
+) -> Result<Outcome<Bucket>, InvalidState> {
+    let bucket: Option<Bucket> = state::read(stored)?;
     let fill = Fill::at(*policy, bucket, now);
     // Then the instant that is judged is before the stored one.
     let stepped_back = bucket.is_some_and(|bucket| fill.at_us < bucket.time.as_us());
@@ -179,7 +179,7 @@ pub fn decide(
             time,
         };
         let write = Write {
-            text: bucket.encode(),
+            state: bucket,
             expire_at_ms: fill
                 .lifetime()
                 .renew(stored.and_then(|stored| stored.expire_at_ms)),
@@ -194,7 +194,7 @@ pub fn decide(
                 time: now,
                 ..bucket
             };
-            outcome.move_back(bucket.encode());
+            outcome.move_back(bucket);
         }
         _ => {}
     }
@@ -212,6 +212,6 @@ pub fn peek(
     now: Timestamp,
     cost: Units,
 ) -> Result<Decision, InvalidState> {
-    let bucket = state::read(stored, Bucket::decode)?;
+    let bucket: Option<Bucket> = state::read(stored)?;
     Ok(Fill::at(*policy, bucket, now).preview(cost))
 }

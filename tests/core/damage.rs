@@ -7,8 +7,9 @@ use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
 use redis_rl::error::InvalidState;
 use redis_rl::exact::{self, Log};
+use redis_rl::outcome::Outcome;
 use redis_rl::policy::{ExactPolicy, FixedPolicy, MAX_UNITS, SlidePolicy, TokenPolicy, Units};
-use redis_rl::state::{self, Bucket, Counter, Stored, Windows};
+use redis_rl::state::{self, Bucket, Counter, State, Stored, Text, Windows};
 use redis_rl::{fixed, slide, token};
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
@@ -116,20 +117,31 @@ fn assert_in_range(reply: Reply, policy: Policy, cost: u64) {
     assert!(retry_after_ms >= -1);
 }
 
-/// Decides on any text, and stores the outcome only in so far as it must be valid again.
+/// What a call is told, and the text and the expiry that it writes.
+type Told = (Reply, Option<(Text, Option<u64>)>);
+
+fn told<S: State>(outcome: Outcome<S>) -> Told {
+    let write = outcome.write;
+    (
+        outcome.decision.reply(),
+        write.map(|write| (write.state.encode(), write.expire_at_ms)),
+    )
+}
+
+/// Decides on any text.
 fn decide(
     policy: Policy,
     stored: Stored<'_>,
     now: Timestamp,
     cost: Units,
-) -> Result<redis_rl::outcome::Outcome, InvalidState> {
+) -> Result<Told, InvalidState> {
     match policy {
         Policy::Fixed { limit, window_ms } => {
             let policy = FixedPolicy {
                 limit: units(limit),
                 window: span(window_ms),
             };
-            fixed::decide(&policy, Some(stored), now, cost)
+            fixed::decide(&policy, Some(stored), now, cost).map(told)
         }
         Policy::Token {
             capacity,
@@ -137,14 +149,14 @@ fn decide(
             period_ms,
         } => {
             let policy = TokenPolicy::new(units(capacity), units(refill), span(period_ms));
-            token::decide(&policy.unwrap(), Some(stored), now, cost)
+            token::decide(&policy.unwrap(), Some(stored), now, cost).map(told)
         }
         Policy::Slide { limit, window_ms } => {
             let policy = SlidePolicy {
                 limit: units(limit),
                 window: span(window_ms),
             };
-            slide::decide(&policy, Some(stored), now, cost)
+            slide::decide(&policy, Some(stored), now, cost).map(told)
         }
         Policy::Exact { .. } => panic!("a log is no text"),
     }
@@ -285,12 +297,10 @@ proptest! {
     ) {
         let stored = Stored { text: &text, expire_at_ms };
         let (now, cost) = (timestamp(now_us), units(cost));
-        if let Ok(outcome) = decide(policy, stored, now, cost) {
-            assert_in_range(outcome.decision.reply(), policy, cost.get());
-            if let Some(write) = outcome.write {
-                let text = write.text.as_slice();
-                let expire_at_ms = write.expire_at_ms.or(expire_at_ms);
-                let stored = Stored { text, expire_at_ms };
+        if let Ok((reply, write)) = decide(policy, stored, now, cost) {
+            assert_in_range(reply, policy, cost.get());
+            if let Some((text, fresh_ms)) = write {
+                let stored = Stored { text: &text, expire_at_ms: fresh_ms.or(expire_at_ms) };
                 prop_assert!(decide(policy, stored, now, cost).is_ok());
             }
         }

@@ -8,7 +8,7 @@ use redis_rl::outcome::Outcome;
 use redis_rl::policy::{
     ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy, Units,
 };
-use redis_rl::state::{self, Bucket, Counter, Stored, Windows, Write};
+use redis_rl::state::{self, Bucket, Counter, State, Stored, Windows, Write};
 use redis_rl::{fixed, slide, token};
 
 use crate::call::{Policy, Reply};
@@ -121,19 +121,13 @@ impl Key {
             // The server deletes it.
             *self = Self::default();
         }
-        let outcome = match Form::of(policy) {
-            Form::Fixed(policy) => fixed::decide(&policy, self.stored(), now, cost),
-            Form::Token(policy) => token::decide(&policy, self.stored(), now, cost),
-            Form::Slide(policy) => slide::decide(&policy, self.stored(), now, cost),
-            Form::Exact(policy) => return self.judge_log(policy, now, cost),
+        let reply = match Form::of(policy) {
+            Form::Fixed(policy) => self.apply(fixed::decide(&policy, self.stored(), now, cost)?),
+            Form::Token(policy) => self.apply(token::decide(&policy, self.stored(), now, cost)?),
+            Form::Slide(policy) => self.apply(slide::decide(&policy, self.stored(), now, cost)?),
+            Form::Exact(policy) => self.judge_log(policy, now, cost)?,
         };
-        let Outcome {
-            decision, write, ..
-        } = outcome?;
-        if let Some(write) = write {
-            self.store_text(&write);
-        }
-        Ok(decision.reply())
+        Ok(reply)
     }
 
     /// What a call would be told, with nothing taken.
@@ -164,15 +158,22 @@ impl Key {
         }
     }
 
-    fn store_text(&mut self, write: &Write) {
-        let text = write.text.as_slice();
+    fn apply<S: State>(&mut self, outcome: Outcome<S>) -> Reply {
+        if let Some(write) = outcome.write {
+            self.store_text(write);
+        }
+        outcome.decision.reply()
+    }
+
+    fn store_text<S: State>(&mut self, write: Write<S>) {
+        let text = write.state.encode();
         if let Some(added) = write.added {
             // A replica is told `INCRBY`, which must come to the same.
             let Value::Text(before) = &self.value else {
                 panic!("nothing to increment")
             };
             let count = Counter::decode(before).unwrap().0 + added.get();
-            assert_eq!(Counter::decode(text), Ok(Counter(count)));
+            assert_eq!(Counter::decode(&text), Ok(Counter(count)));
             assert_eq!(write.expire_at_ms, None, "INCRBY keeps the expiry");
         }
         self.value = Value::Text(text.to_vec());

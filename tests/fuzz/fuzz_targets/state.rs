@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_rl::decimal;
-use redis_rl::state::{self, Bucket, Counter, Windows};
+use redis_rl::state::{self, Bucket, Counter, State, Windows};
 
 fuzz_target!(|text: &[u8]| {
     let decoded = [

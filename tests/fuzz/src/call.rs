@@ -6,7 +6,7 @@ use redis_rl::error::InvalidState;
 use redis_rl::exact::{self, Change, Log};
 use redis_rl::outcome::Outcome;
 use redis_rl::policy::{ExactPolicy, FixedPolicy, SlidePolicy, TokenPolicy, Units};
-use redis_rl::state::{Bucket, Counter, Stored, Windows};
+use redis_rl::state::{Bucket, Counter, State, Stored, Windows};
 use redis_rl::{fixed, slide, token};
 
 #[derive(Clone, Copy, Debug)]
@@ -52,29 +52,33 @@ fn judge(
     cost: Units,
 ) -> Result<(Decision, Option<Key>), InvalidState> {
     let text = key.and_then(Key::text);
-    let outcome = match limiter {
-        Limiter::Fixed(policy) => fixed::decide(&policy, text, now, cost)?,
-        Limiter::Token(policy) => token::decide(&policy, text, now, cost)?,
-        Limiter::Slide(policy) => slide::decide(&policy, text, now, cost)?,
-        Limiter::Exact(policy) => return judge_log(policy, key, now, cost),
-    };
-    let Outcome {
-        decision, write, ..
-    } = outcome;
-    if let Some(added) = write.as_ref().and_then(|write| write.added) {
-        let before = Counter::decode(text.map_or(b"", |stored| stored.text))?;
-        let told = Counter(before.0 + added.get()).encode();
-        assert_eq!(
-            write.as_ref().map(|write| &write.text),
-            Some(&told),
-            "as INCRBY would"
-        );
+    match limiter {
+        Limiter::Fixed(policy) => applied(fixed::decide(&policy, text, now, cost)?, key),
+        Limiter::Token(policy) => applied(token::decide(&policy, text, now, cost)?, key),
+        Limiter::Slide(policy) => applied(slide::decide(&policy, text, now, cost)?, key),
+        Limiter::Exact(policy) => judge_log(policy, key, now, cost),
     }
-    let after = write.map(|write| Key {
-        value: Value::Text(write.text.to_vec()),
-        expire_at_ms: write.expire_at_ms.or(key.and_then(|key| key.expire_at_ms)),
+}
+
+fn applied<S: State>(
+    outcome: Outcome<S>,
+    key: Option<&Key>,
+) -> Result<(Decision, Option<Key>), InvalidState> {
+    let after = outcome.write.map(|write| {
+        let text = write.state.encode();
+        if let Some(added) = write.added {
+            let before = key
+                .and_then(Key::text)
+                .map_or(&b""[..], |stored| stored.text);
+            let count = Counter::decode(before).map_or(0, |before| before.0 + added.get());
+            assert_eq!(text, Counter(count).encode(), "as INCRBY would");
+        }
+        Key {
+            value: Value::Text(text.to_vec()),
+            expire_at_ms: write.expire_at_ms.or(key.and_then(|key| key.expire_at_ms)),
+        }
     });
-    Ok((decision, after))
+    Ok((outcome.decision, after))
 }
 
 /// What a call would be told, with nothing taken.

@@ -6,7 +6,7 @@ use redis_rl::policy::{
     ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, SlidePolicy, Span,
     TokenPolicy, Units,
 };
-use redis_rl::state::{Bucket, Counter, MAX_COUNT, Windows};
+use redis_rl::state::{Bucket, Counter, MAX_COUNT, State, Windows};
 
 use crate::call::{Key, Limiter, Value};
 
