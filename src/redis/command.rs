@@ -77,7 +77,7 @@ fn peek_text<P>(
     let name = args.key().ok_or(Error::Arity)?;
     let found = look(server, name, Kind::String, now)?;
     let stored = found.as_ref().map(|(key, expire_at_ms)| Stored {
-        text: key.text(),
+        text: key.text().unwrap_or_default(),
         expire_at_ms: *expire_at_ms,
     });
     Ok(peek(&request.policy, stored, now, request.cost)?)
@@ -128,7 +128,7 @@ fn judge_text<P, S: State>(
     let mut key = server.open(name)?;
     let found = Found::look_up(&key, Kind::String, now)?;
     let stored = found.is_live().then(|| Stored {
-        text: key.text(),
+        text: key.text().unwrap_or_default(),
         expire_at_ms: found.expire_at_ms,
     });
     let Outcome {
@@ -325,20 +325,21 @@ impl Found {
     /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
     /// shows it, as it may for as long as a script runs.
     fn look_up(key: &Key<'_>, kind: Kind, now: Timestamp) -> Result<Self, Error> {
-        let found = key.kind();
-        if found == Kind::Nothing {
-            return Ok(Self {
-                expire_at_ms: None,
-                holds: Holds::Nothing,
-            });
-        }
         let expire_at_ms = key.expire_at_ms();
         let holds = if expire_at_ms.is_some_and(|at| at < now.as_ms()) {
             Holds::Past
-        } else if found == kind {
-            Holds::State
         } else {
-            return Err(Error::WrongType);
+            // What expires exists, and what has a text is a string: one question less.
+            let found = if expire_at_ms.is_some() && kind == Kind::String && key.text().is_some() {
+                Kind::String
+            } else {
+                key.kind()
+            };
+            match found {
+                Kind::Nothing => Holds::Nothing,
+                found if found == kind => Holds::State,
+                _ => return Err(Error::WrongType),
+            }
         };
         Ok(Self {
             expire_at_ms,

@@ -429,23 +429,21 @@ impl<'call> Key<'call> {
         done(unsafe { (self.server.loaded.api.set_abs_expire)(handle, at) })
     }
 
-    /// The bytes of a string value.
-    pub(super) fn text(&self) -> &[u8] {
-        let mode = self.mode & api::WRITE;
-        let text = self.text_for(mode);
-        // What is only read may belong to others as well.
-        if mode != 0 {
-            self.text.set(text);
+    /// The bytes of a string value, none for an absent key; `None` for a value of another type.
+    pub(super) fn text(&self) -> Option<&[u8]> {
+        if self.text.get().is_none() {
+            self.text.set(self.text_for(self.mode & api::WRITE));
         }
+        let (text, len) = self.text.get()?;
         // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
-        text.map_or(&[], |(text, len)| unsafe {
-            slice::from_raw_parts(text.as_ptr(), len)
-        })
+        Some(unsafe { slice::from_raw_parts(text.as_ptr(), len) })
     }
 
     /// Writes a string value in place; the expiry stays as it is.
     pub(super) fn set_text(&mut self, text: &[u8]) -> Result<(), Error> {
-        let fits = |value: &(NonNull<u8>, usize)| value.1 == text.len();
+        // What is only read may belong to others as well.
+        let writable = self.mode & api::WRITE != 0;
+        let fits = |value: &(NonNull<u8>, usize)| writable && value.1 == text.len();
         let mut value = self.text.take().filter(fits);
         if value.is_none() {
             let handle = self.handle_to_change();
