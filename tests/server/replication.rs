@@ -399,7 +399,7 @@ fn refusals_and_errors_send_nothing() {
     }
 }
 
-/// The server deletes a key that is past its TTL, and says so, before or with the call.
+/// The server deletes a key that is past its TTL, and says so, with the call.
 #[test]
 fn a_key_past_its_ttl_is_deleted_before_it_is_made_anew() {
     let mut stream = Stream::at(T0);

@@ -91,7 +91,9 @@ struct Soak {
 impl Soak {
     fn start() -> Self {
         let server = Server::at(T0);
-        let connection = server.connect();
+        let mut connection = server.connect();
+        // Here the server is to find keys that are over by itself.
+        send::<()>(&mut connection, &["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
         Self {
             server,
             connection,

@@ -175,7 +175,7 @@ impl Options {
         };
         assert!(ready, "no server came up: {}", server.log());
         if server.process().clock.is_some() {
-            // Newer servers look for keys at their end, to the millisecond, and delete them at
+            // Redis 7.2 and later look for keys at their end, to the millisecond, and delete them at
             // any moment: a test would see a key or not, as chance has it.
             send::<()>(&mut server.connect(), &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         }
