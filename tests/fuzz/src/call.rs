@@ -53,24 +53,19 @@ fn judge(
 ) -> Result<(Decision, Option<Key>), InvalidState> {
     let text = key.and_then(Key::text);
     match limiter {
-        Limiter::Fixed(policy) => applied(fixed::decide(&policy, text, now, cost)?, key),
-        Limiter::Token(policy) => applied(token::decide(&policy, text, now, cost)?, key),
-        Limiter::Slide(policy) => applied(slide::decide(&policy, text, now, cost)?, key),
+        Limiter::Fixed(policy) => Ok(applied(fixed::decide(&policy, text, now, cost)?, key)),
+        Limiter::Token(policy) => Ok(applied(token::decide(&policy, text, now, cost)?, key)),
+        Limiter::Slide(policy) => Ok(applied(slide::decide(&policy, text, now, cost)?, key)),
         Limiter::Exact(policy) => judge_log(policy, key, now, cost),
     }
 }
 
-fn applied<S: State>(
-    outcome: Outcome<S>,
-    key: Option<&Key>,
-) -> Result<(Decision, Option<Key>), InvalidState> {
+fn applied<S: State>(outcome: Outcome<S>, key: Option<&Key>) -> (Decision, Option<Key>) {
     let after = outcome.write.map(|write| {
         let text = write.state.encode();
         if let Some(added) = write.added {
-            let before = key
-                .and_then(Key::text)
-                .map_or(&b""[..], |stored| stored.text);
-            let count = Counter::decode(before).map_or(0, |before| before.0 + added.get());
+            let before = key.and_then(Key::text).expect("a count to add to");
+            let count = Counter::decode(before.text).expect("a count").0 + added.get();
             assert_eq!(text, Counter(count).encode(), "as INCRBY would");
         }
         Key {
@@ -78,7 +73,7 @@ fn applied<S: State>(
             expire_at_ms: write.expire_at_ms.or(key.and_then(|key| key.expire_at_ms)),
         }
     });
-    Ok((outcome.decision, after))
+    (outcome.decision, after)
 }
 
 /// What a call would be told, with nothing taken.
