@@ -126,9 +126,9 @@ fn judge_text<P, S: State>(
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
     let mut key = server.open(name)?;
-    let found = Found::look_up(&key, Kind::String, now)?;
-    let stored = found.is_live().then(|| Stored {
-        text: key.text().unwrap_or_default(),
+    let (found, text) = Found::look_up_text(&key, now)?;
+    let stored = found.is_live().then_some(Stored {
+        text,
         expire_at_ms: found.expire_at_ms,
     });
     let Outcome {
@@ -325,26 +325,37 @@ impl Found {
     /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
     /// shows it, as it may for as long as a script runs.
     fn look_up(key: &Key<'_>, kind: Kind, now: Timestamp) -> Result<Self, Error> {
+        let actual = key.kind();
+        if actual == Kind::Nothing {
+            return Ok(Self {
+                expire_at_ms: None,
+                holds: Holds::Nothing,
+            });
+        }
+        let found = Self::existing(key, now);
+        if actual != kind && found.is_live() {
+            return Err(Error::WrongType);
+        }
+        Ok(found)
+    }
+
+    /// The same for a string, and its text.
+    fn look_up_text<'key>(key: &'key Key<'_>, now: Timestamp) -> Result<(Self, &'key [u8]), Error> {
+        match key.text() {
+            // What has bytes of text is a string: one question less for most calls.
+            Some(text @ [_, ..]) => Ok((Self::existing(key, now), text)),
+            _ => Ok((Self::look_up(key, Kind::String, now)?, &[])),
+        }
+    }
+
+    /// What is found in a key that exists and is of the right type.
+    fn existing(key: &Key<'_>, now: Timestamp) -> Self {
         let expire_at_ms = key.expire_at_ms();
-        let holds = if expire_at_ms.is_some_and(|at| at < now.as_ms()) {
-            Holds::Past
-        } else {
-            // What expires exists, and what has a text is a string: one question less.
-            let found = if expire_at_ms.is_some() && kind == Kind::String && key.text().is_some() {
-                Kind::String
-            } else {
-                key.kind()
-            };
-            match found {
-                Kind::Nothing => Holds::Nothing,
-                found if found == kind => Holds::State,
-                _ => return Err(Error::WrongType),
-            }
-        };
-        Ok(Self {
+        let past = expire_at_ms.is_some_and(|at| at < now.as_ms());
+        Self {
             expire_at_ms,
-            holds,
-        })
+            holds: if past { Holds::Past } else { Holds::State },
+        }
     }
 
     /// Whether it counts, and not as absent.
