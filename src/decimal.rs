@@ -42,7 +42,11 @@ pub(crate) fn sixteen_digits(text: &[u8]) -> Option<u64> {
 
 /// Takes a canonical integer of 0 … `u64::MAX` and the `:` behind it off the front of a text, in one
 /// pass.
-#[inline]
+#[expect(
+    clippy::inline_always,
+    reason = "some 25 instructions of a sliding window's calls"
+)]
+#[inline(always)]
 pub(crate) fn take(text: &mut &[u8]) -> Option<u64> {
     let (digits, number) = take_digits(text)?;
     match digits {
