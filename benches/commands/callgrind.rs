@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::rows::{Row, USUAL_LIMIT, rows, shuffled};
+use crate::rows::{Row, USUAL_LIMIT, first_calls, rows, shuffled};
 use crate::server::{self, Server};
 use crate::wire::{Client, Control, DEADLINE};
 
@@ -22,6 +22,8 @@ const BATCH_US: u64 = 1_001;
 
 /// As full a dictionary as one of 10,000 keys: 625 of 1,024.
 const KEYS: usize = 625;
+/// Where each key is new, so many share the growth of the dictionary and the server's chores.
+const NEW_KEYS: usize = 10_000;
 /// How often each key is called.
 const TURNS: usize = 4;
 
@@ -43,7 +45,8 @@ pub fn available() -> bool {
 pub fn count(wanted: impl Fn(&Row) -> bool, profiles: Option<&Path>) -> Vec<(String, Count)> {
     let mut counter = Counter::start(profiles);
     let mut control = counter.server.control();
-    let rows = rows(&mut control, USUAL_LIMIT);
+    let mut rows = rows(&mut control, USUAL_LIMIT);
+    rows.extend(first_calls(USUAL_LIMIT));
     rows.iter()
         .filter(|row| wanted(row))
         .map(|row| (row.name.clone(), counter.count(&mut control, row)))
@@ -125,7 +128,10 @@ impl Counter {
     }
 
     fn count(&mut self, control: &mut Control, row: &Row) -> Count {
-        let keys = shuffled(KEYS.min(row.keys));
+        let keys = shuffled(match row.calls_per_key {
+            Some(1) => NEW_KEYS,
+            _ => KEYS.min(row.keys),
+        });
         self.now_us += 60_000_000;
         let now_us = self.now_us;
         self.page.write(0, now_us);
