@@ -2,7 +2,6 @@
 //! read, so that a request meets valid rules only.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -159,9 +158,9 @@ impl RulesFile {
         {
             let tag = tag(&id, secret)?;
             for api_key in api_keys_sha256 {
-                let hash = unhex(&api_key).ok_or(format!(
-                    "tenant {id}: an API key's hash must be 64 hex digits"
-                ))?;
+                let mut hash = [0; 32];
+                hex::decode_to_slice(&api_key, &mut hash)
+                    .map_err(|_| format!("tenant {id}: an API key's hash must be 64 hex digits"))?;
                 let (id, tag) = (id.clone(), tag.clone());
                 if tenants.insert(hash, Tenant { id, tag }).is_some() {
                     return Err(format!("API key {api_key} is there twice"));
@@ -326,22 +325,8 @@ fn tag(id: &str, secret: &str) -> Result<String, String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
         .map_err(|error| format!("the secret: {error}"))?;
     mac.update(id.as_bytes());
-    let mut tag = String::new();
     // 128 of its 256 bits: no two tenants share a key.
-    for byte in mac.finalize().into_bytes().iter().take(16) {
-        write!(tag, "{byte:02x}").map_err(|error| error.to_string())?;
-    }
-    Ok(tag)
-}
-
-fn unhex(digits: &str) -> Option<[u8; 32]> {
-    // A number may have a sign, a digit none.
-    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let pairs = digits.as_bytes().chunks(2);
-    let bytes: Option<Vec<u8>> = pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
-    bytes?.try_into().ok()
+    let bytes = mac.finalize().into_bytes();
+    let (bits, _) = bytes.split_at(16);
+    Ok(hex::encode(bits))
 }
