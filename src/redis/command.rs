@@ -75,11 +75,11 @@ fn peek_text<P>(
 ) -> Result<Decision, Error> {
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
-    let found = look(server, name, Kind::String, now)?;
-    let stored = found.as_ref().map(|(key, expire_at_ms)| Stored {
-        text: key.text().unwrap_or_default(),
-        expire_at_ms: *expire_at_ms,
-    });
+    let key = server.open_to_read(name);
+    let stored = match &key {
+        Some(key) => Found::look_up_text(key, now)?.1,
+        None => None,
+    };
     Ok(peek(&request.policy, stored, now, request.cost)?)
 }
 
@@ -91,26 +91,13 @@ fn peek_log(
 ) -> Result<Decision, Error> {
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
-    let found = look(server, name, Kind::List, now)?;
-    let mut log = found
-        .as_ref()
-        .map(|(key, expire_at_ms)| (Log::new(name, key), *expire_at_ms));
-    let stored = log.as_mut().map(|(log, expire_at_ms)| (log, *expire_at_ms));
-    Ok(exact::peek(policy, stored, now, cost)?)
-}
-
-/// A key that is only read, and its expiry; `None` if it counts as absent.
-fn look<'call>(
-    server: Server<'call>,
-    name: Name<'call>,
-    kind: Kind,
-    now: Timestamp,
-) -> Result<Option<(Key<'call>, Option<u64>)>, Error> {
-    let Some(key) = server.open_to_read(name) else {
-        return Ok(None);
+    let key = server.open_to_read(name);
+    let mut stored = match &key {
+        Some(key) => Found::look_up_log(name, key, now)?.1,
+        None => None,
     };
-    let found = Found::look_up(&key, kind, now)?;
-    Ok(found.is_live().then_some((key, found.expire_at_ms)))
+    let stored = stored.as_mut().map(|(log, at)| (log, *at));
+    Ok(exact::peek(policy, stored, now, cost)?)
 }
 
 /// An algorithm whose state is one text.
@@ -126,11 +113,7 @@ fn judge_text<P, S: State>(
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
     let mut key = server.open(name)?;
-    let (found, text) = Found::look_up_text(&key, now)?;
-    let stored = found.is_live().then_some(Stored {
-        text,
-        expire_at_ms: found.expire_at_ms,
-    });
+    let (found, stored) = Found::look_up_text(&key, now)?;
     let Outcome {
         decision,
         write,
@@ -190,12 +173,11 @@ fn judge_log(
     let now = server.now()?;
     let name = args.key().ok_or(Error::Arity)?;
     let mut key = server.open(name)?;
-    let found = Found::look_up(&key, Kind::List, now)?;
-    let mut log = found.is_live().then(|| Log::new(name, &key));
-    let len = log.as_ref().map_or(0, exact::Log::len);
-    let stored = log.as_mut().map(|log| (log, found.expire_at_ms));
-    let exact::Outcome { decision, change } = exact::decide(policy, stored, now, cost)?;
-    drop(log);
+    let (found, mut stored) = Found::look_up_log(name, &key, now)?;
+    let len = stored.as_ref().map_or(0, |(log, _)| exact::Log::len(log));
+    let log = stored.as_mut().map(|(log, at)| (log, *at));
+    let exact::Outcome { decision, change } = exact::decide(policy, log, now, cost)?;
+    drop(stored);
     if let Some(change) = &change {
         store_log(server, name, &mut key, found, len, change)?;
     }
@@ -339,13 +321,32 @@ impl Found {
         Ok(found)
     }
 
-    /// The same for a string, and its text.
-    fn look_up_text<'key>(key: &'key Key<'_>, now: Timestamp) -> Result<(Self, &'key [u8]), Error> {
-        match key.text() {
+    /// Looks into a key that is to hold a string, and gives what counts of it.
+    fn look_up_text<'key>(
+        key: &'key Key<'_>,
+        now: Timestamp,
+    ) -> Result<(Self, Option<Stored<'key>>), Error> {
+        let (found, text) = match key.text() {
             // What has bytes of text is a string: one question less for most calls.
-            Some(text @ [_, ..]) => Ok((Self::existing(key, now), text)),
-            _ => Ok((Self::look_up(key, Kind::String, now)?, &[])),
-        }
+            Some(text @ [_, ..]) => (Self::existing(key, now), text),
+            _ => (Self::look_up(key, Kind::String, now)?, &[][..]),
+        };
+        let stored = found.is_live().then_some(Stored {
+            text,
+            expire_at_ms: found.expire_at_ms,
+        });
+        Ok((found, stored))
+    }
+
+    /// Looks into a key that is to hold a list, and gives what counts of it, with its expiry.
+    fn look_up_log<'call, 'key>(
+        name: Name<'call>,
+        key: &'key Key<'call>,
+        now: Timestamp,
+    ) -> Result<(Self, StoredLog<'call, 'key>), Error> {
+        let found = Self::look_up(key, Kind::List, now)?;
+        let log = found.is_live().then(|| Log::new(name, key));
+        Ok((found, log.map(|log| (log, found.expire_at_ms))))
     }
 
     /// What is found in a key that exists and is of the right type.
@@ -381,6 +382,9 @@ fn make_room(
     }
     Ok(past)
 }
+
+/// A log and the expiry of its key.
+type StoredLog<'call, 'key> = Option<(Log<'call, 'key>, Option<u64>)>;
 
 /// The list in a key as a log.
 struct Log<'call, 'key> {

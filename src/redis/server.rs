@@ -431,10 +431,9 @@ impl<'call> Key<'call> {
 
     /// The bytes of a string value, none for an absent key; `None` for a value of another type.
     pub(super) fn text(&self) -> Option<&[u8]> {
-        if self.text.get().is_none() {
-            self.text.set(self.text_for(self.mode & api::WRITE));
-        }
-        let (text, len) = self.text.get()?;
+        let text = self.text_for(self.mode & api::WRITE);
+        self.text.set(text);
+        let (text, len) = text?;
         // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
         Some(unsafe { slice::from_raw_parts(text.as_ptr(), len) })
     }
