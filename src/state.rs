@@ -39,12 +39,18 @@ pub struct Stored<'a> {
 
 /// What one key knows of its limiter, and how it is stored as a text.
 pub trait State: Copy {
+    /// Reads a state; `None` for anything that [`Self::encode`] does not write for a limiter in use.
+    fn parse(text: &[u8]) -> Option<Self>;
+
     /// Reads a state.
     ///
     /// # Errors
     ///
-    /// [`InvalidState`] for anything that [`Self::encode`] does not write for a limiter in use.
-    fn decode(text: &[u8]) -> Result<Self, InvalidState>;
+    /// [`InvalidState`] where [`Self::parse`] gives `None`.
+    #[inline]
+    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
+        Self::parse(text).ok_or(InvalidState)
+    }
 
     /// Writes the state.
     fn encode(self) -> Text;
@@ -107,10 +113,10 @@ pub struct Counter(pub u64);
 
 impl State for Counter {
     #[inline]
-    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        match decimal::parse(text) {
-            Some(count @ 1..=MAX_COUNT) => Ok(Self(count)),
-            _ => Err(InvalidState),
+    fn parse(text: &[u8]) -> Option<Self> {
+        match decimal::parse(text)? {
+            count @ 1..=MAX_COUNT => Some(Self(count)),
+            _ => None,
         }
     }
 
@@ -134,7 +140,9 @@ pub struct Bucket {
 
 impl Bucket {
     const TAG: &'static [u8] = b"T1:";
+}
 
+impl State for Bucket {
     #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
     #[inline(always)]
     fn parse(text: &[u8]) -> Option<Self> {
@@ -149,13 +157,6 @@ impl Bucket {
             period,
             time,
         })
-    }
-}
-
-impl State for Bucket {
-    #[inline]
-    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        Self::parse(text).ok_or(InvalidState)
     }
 
     fn encode(self) -> Text {
@@ -183,7 +184,9 @@ pub struct Windows {
 
 impl Windows {
     const TAG: &'static [u8] = b"S1:";
+}
 
+impl State for Windows {
     #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
     #[inline(always)]
     fn parse(text: &[u8]) -> Option<Self> {
@@ -202,13 +205,6 @@ impl Windows {
             previous,
             current,
         })
-    }
-}
-
-impl State for Windows {
-    #[inline]
-    fn decode(text: &[u8]) -> Result<Self, InvalidState> {
-        Self::parse(text).ok_or(InvalidState)
     }
 
     fn encode(self) -> Text {
