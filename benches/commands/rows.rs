@@ -263,26 +263,18 @@ fn limiters(limit: u64) -> Vec<Row> {
 /// The first call on a key, which makes it. A million keys are called once in no time, so these rows
 /// are for counting alone.
 pub fn first_calls(limit: u64) -> Vec<Row> {
-    let fresh = |row: Row| {
-        Row {
-            name: format!("{} on a new key", row.name),
+    let exact = Row::decides("RL.SLIDE EXACT", "RL.SLIDE KEY 100 60000 EXACT", true);
+    let base = natives().into_iter().filter(|row| row.name == BASE);
+    base.chain(limiters(limit))
+        .chain([exact])
+        .filter(|row| !row.name.ends_with("refused"))
+        .map(|row| Row {
+            name: format!("{} on a new key", row.name.trim_end_matches(" admitted")),
             state: Box::new(|_| Vec::new()),
             calls_per_key: Some(1),
-            ..row
-        }
-        .also()
-    };
-    let decides = |name, call: &str| Row::decides(name, call, true);
-    vec![
-        fresh(Row::new("SET … PX", "SET KEY 1 PX 60000")),
-        fresh(decides("RL.FIXED", &format!("RL.FIXED KEY {limit} 60000"))),
-        fresh(decides(
-            "RL.TOKEN",
-            &format!("RL.TOKEN KEY {limit} 1000 1000"),
-        )),
-        fresh(decides("RL.SLIDE", &format!("RL.SLIDE KEY {limit} 60000"))),
-        fresh(decides("RL.SLIDE EXACT", "RL.SLIDE KEY 100 60000 EXACT")),
-    ]
+            ..row.also()
+        })
+        .collect()
 }
 
 /// The state of a sliding window that both this window and the one before have used.
