@@ -8,13 +8,13 @@ use redis_rl::decimal;
 use redis_rl::error::InvalidState;
 use redis_rl::exact::{self, Log};
 use redis_rl::outcome::Outcome;
-use redis_rl::policy::{ExactPolicy, FixedPolicy, MAX_UNITS, SlidePolicy, TokenPolicy, Units};
+use redis_rl::policy::{MAX_UNITS, Units};
 use redis_rl::state::{self, Bucket, Counter, State, Stored, Text, Windows};
 use redis_rl::{fixed, slide, token};
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
 use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
-use crate::store::{Key, span, timestamp, units};
+use crate::store::{Form, Key, timestamp, units};
 
 /// Numbers at every edge that a field of a state could have.
 fn numbers() -> impl Strategy<Value = u128> + Clone {
@@ -135,30 +135,11 @@ fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Told, InvalidState> {
-    match policy {
-        Policy::Fixed { limit, window_ms } => {
-            let policy = FixedPolicy {
-                limit: units(limit),
-                window: span(window_ms),
-            };
-            fixed::decide(&policy, Some(stored), now, cost).map(told)
-        }
-        Policy::Token {
-            capacity,
-            refill,
-            period_ms,
-        } => {
-            let policy = TokenPolicy::new(units(capacity), units(refill), span(period_ms));
-            token::decide(&policy.unwrap(), Some(stored), now, cost).map(told)
-        }
-        Policy::Slide { limit, window_ms } => {
-            let policy = SlidePolicy {
-                limit: units(limit),
-                window: span(window_ms),
-            };
-            slide::decide(&policy, Some(stored), now, cost).map(told)
-        }
-        Policy::Exact { .. } => panic!("a log is no text"),
+    match Form::of(policy) {
+        Form::Fixed(policy) => fixed::decide(&policy, Some(stored), now, cost).map(told),
+        Form::Token(policy) => token::decide(&policy, Some(stored), now, cost).map(told),
+        Form::Slide(policy) => slide::decide(&policy, Some(stored), now, cost).map(told),
+        Form::Exact(_) => panic!("a log is no text"),
     }
 }
 
@@ -238,12 +219,11 @@ impl LogCall {
             entries: self.entries.iter().map(|us| timestamp(*us)).collect(),
             read: Vec::new(),
         };
-        let policy = SlidePolicy {
-            limit: units(self.policy.limit()),
-            window: span(self.policy.span_ms()),
+        let Form::Exact(policy) = Form::of(self.policy) else {
+            panic!("a text is no log");
         };
         let outcome = exact::decide(
-            ExactPolicy::new(policy).unwrap(),
+            policy,
             Some((&mut log, self.expires.then_some(LAST / MS))),
             timestamp(self.now_us),
             units(self.cost),

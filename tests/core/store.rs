@@ -39,7 +39,7 @@ impl Value {
 }
 
 /// A policy as the core takes it.
-enum Form {
+pub enum Form {
     Fixed(FixedPolicy),
     Token(TokenPolicy),
     Slide(SlidePolicy),
@@ -47,7 +47,7 @@ enum Form {
 }
 
 impl Form {
-    fn of(policy: Policy) -> Self {
+    pub fn of(policy: Policy) -> Self {
         let windowed = |limit, window_ms| SlidePolicy {
             limit: units(limit),
             window: span(window_ms),
