@@ -216,17 +216,15 @@ impl RouteRule {
 
 impl Policy {
     fn check(&self) -> Result<(), String> {
+        let most = match self {
+            Self::Slide { exact: true, .. } => MAX_UNITS_EXACT,
+            _ => MAX_UNITS,
+        };
         match *self {
-            Self::Fixed { limit, window_ms } => {
-                range("limit", limit, MAX_UNITS)?;
-                range("window_ms", window_ms, MAX_MS)
-            }
-            Self::Slide {
-                limit,
-                window_ms,
-                exact,
+            Self::Fixed { limit, window_ms }
+            | Self::Slide {
+                limit, window_ms, ..
             } => {
-                let most = if exact { MAX_UNITS_EXACT } else { MAX_UNITS };
                 range("limit", limit, most)?;
                 range("window_ms", window_ms, MAX_MS)
             }
