@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use crate::gateway::{binary, kill_group};
-use crate::support::{module, server_binary, wait_until};
+use crate::support::{end_of, module, server_binary, wait_until};
 
 /// A demo in a process group of its own, with a folder for its files.
 struct Demo {
@@ -40,12 +40,7 @@ impl Demo {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let mut status = None;
-        wait_until("the demo's end", || {
-            status = self.child.try_wait().expect("a child");
-            status.is_some()
-        });
-        status.expect("it has ended")
+        end_of("the demo", &mut self.child)
     }
 
     fn shown(&self) -> String {

@@ -54,13 +54,17 @@ fn assert_alone(client: &Client) {
     }
 }
 
-/// Waits until Redis judges again, for no longer than it may take.
-fn assert_recovers(client: &Client, since: Instant) {
+/// Waits until Redis judges a request, of a tenant that nothing else calls as.
+fn wait_until_judged(client: &Client) {
     wait_until("a judged request", || {
-        // A tenant that nobody has called as before.
         let answer = client.get_as("/closed", API_KEYS[2].1, &[]);
         answer.status == 200 && answer.is_shared()
     });
+}
+
+/// Waits until Redis judges again, for no longer than it may take.
+fn assert_recovers(client: &Client, since: Instant) {
+    wait_until_judged(client);
     let took = since.elapsed();
     println!("recovered in {took:?}");
     assert!(took < RECOVERY, "{took:?}");
@@ -238,9 +242,7 @@ fn a_stopped_server_is_found_again() {
     let server = options.clone().start();
     let gateway = Gateway::start(&redis_url(&server), &both(TIMEOUT));
     let client = gateway.client();
-    wait_until("a connection", || {
-        client.get_as("/closed", API_KEYS[2].1, &[]).is_shared()
-    });
+    wait_until_judged(&client);
     let dir = server.stop("NOSAVE");
     assert_alone(&client);
     let started = options.start_in(dir);
@@ -286,9 +288,7 @@ fn a_frozen_server_piles_up_no_requests() {
     let server = Options::new().tcp().start();
     let gateway = Gateway::start(&redis_url(&server), &both(TIMEOUT));
     let client = gateway.client();
-    wait_until("a connection", || {
-        client.get_as("/closed", API_KEYS[2].1, &[]).is_shared()
-    });
+    wait_until_judged(&client);
     let mut connection = server.connect();
     send::<()>(&mut connection, &["CONFIG", "RESETSTAT"]);
 
@@ -342,9 +342,7 @@ fn a_slow_server_is_waited_for_until_the_time_out() {
     let proxy = Proxy::start(server.dir());
     let gateway = Gateway::start(&proxy.url(), &both(Duration::from_secs(1)));
     let client = gateway.client();
-    wait_until("a connection", || {
-        client.get_as("/closed", API_KEYS[2].1, &[]).is_shared()
-    });
+    wait_until_judged(&client);
     proxy.delay(100);
     for _ in 0..3 {
         let asked = Instant::now();
@@ -355,9 +353,7 @@ fn a_slow_server_is_waited_for_until_the_time_out() {
     assert_alone(&client);
     proxy.delay(0);
     // Answers that were held back may still be on their way.
-    wait_until("a judged request", || {
-        client.get_as("/closed", API_KEYS[2].1, &[]).is_shared()
-    });
+    wait_until_judged(&client);
 }
 
 #[test]
@@ -365,9 +361,7 @@ fn a_request_that_its_caller_gives_up_does_not_keep_the_breaker_open() {
     let server = Options::new().tcp().start();
     let gateway = Gateway::start(&redis_url(&server), &both(TIMEOUT));
     let client = gateway.client();
-    wait_until("a connection", || {
-        client.get_as("/closed", API_KEYS[2].1, &[]).is_shared()
-    });
+    wait_until_judged(&client);
     kill(server.pid(), libc::SIGSTOP);
     wait_until("an open breaker", || {
         assert_eq!(client.get("/closed").status, 503);

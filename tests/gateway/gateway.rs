@@ -2,11 +2,9 @@
 //! running, and its log is shown when a test fails.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -17,7 +15,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{DEADLINE, Server, send, wait_until};
+use crate::support::{DEADLINE, Server, built, end_of, end_with_this_thread, send, wait_until};
 
 /// Tenants and their API keys. The third has two.
 pub const API_KEYS: [(&str, &str); 4] = [
@@ -33,16 +31,7 @@ pub const API_KEY: &str = API_KEYS[0].1;
 /// The example, brought up to date.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--example", "gateway", "--quiet"])
-            .current_dir(top)
-            .status();
-        assert!(built.expect("cargo runs").success(), "the example builds");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
-        target.join("debug/examples/gateway")
-    })
+    BINARY.get_or_init(|| built(&["--example", "gateway"], "debug/examples/gateway"))
 }
 
 /// The address of a server for the gateway.
@@ -73,17 +62,12 @@ pub fn hourly(limit: u64) -> Value {
 pub fn rules(routes: &[Value]) -> Value {
     let tenants: Vec<Value> = API_KEYS
         .iter()
-        .map(|(id, api_key)| json!({ "id": id, "api_keys_sha256": [sha256(api_key)] }))
+        .map(|(id, api_key)| {
+            let hash = hex::encode(Sha256::digest(api_key));
+            json!({ "id": id, "api_keys_sha256": [hash] })
+        })
         .collect();
     json!({ "processes": 1, "timeout_ms": 10_000, "tenants": tenants, "routes": routes })
-}
-
-fn sha256(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().fold(String::new(), |mut digits, byte| {
-        write!(digits, "{byte:02x}").expect("a string takes any text");
-        digits
-    })
 }
 
 /// A running gateway.
@@ -130,14 +114,7 @@ impl Gateway {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        // SAFETY: one system call between fork and exec, which touches no memory: the gateway
-        // ends with the thread that started it, even if that is killed.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
+        end_with_this_thread(&mut command);
         let child = command.spawn().expect("a gateway starts");
         Self {
             child,
@@ -196,12 +173,7 @@ impl Gateway {
 
     /// Waits until the process has ended by itself, and tells whether all was well.
     pub fn wait(&mut self) -> bool {
-        let mut status = None;
-        wait_until("the gateway's end", || {
-            status = self.child.try_wait().expect("a child");
-            status.is_some()
-        });
-        status.expect("it has ended").success()
+        end_of("the gateway", &mut self.child).success()
     }
 }
 

@@ -130,14 +130,6 @@ fn a_user_needs_the_command_and_both_rights_to_the_key() {
     let mut admin = server.connect();
     fill(&mut admin);
     let before = everything(&mut admin);
-    let connect_with = |admin: &mut Connection, rights: &str| {
-        let mut set_user = vec!["ACL", "SETUSER", "user", "reset", "on", "nopass"];
-        set_user.extend(rights.split(' '));
-        send::<()>(admin, &set_user);
-        let mut user = server.connect();
-        send::<()>(&mut user, &["AUTH", "user", "any"]);
-        user
-    };
     // The texts differ from server to server, in more than the user's name.
     for (rights, about_key) in [
         ("-@all ~*", false),
@@ -148,7 +140,7 @@ fn a_user_needs_the_command_and_both_rights_to_the_key() {
         ("+@all %W~*", true),
         ("+@all %R~{k}* %W~other", true),
     ] {
-        let mut user = connect_with(&mut admin, rights);
+        let mut user = server.connect_as(rights);
         for call in calls() {
             let text = error(&mut user, &call);
             assert!(text.starts_with("NOPERM "), "{rights}: {call}: {text}");
@@ -158,7 +150,7 @@ fn a_user_needs_the_command_and_both_rights_to_the_key() {
     }
     // And no other command, such as those that replicas get instead.
     let rights = "-@all +rl.fixed +rl.token +rl.slide %R~{k}* %W~{k}*";
-    all_go_on(&mut connect_with(&mut admin, rights));
+    all_go_on(&mut server.connect_as(rights));
 }
 
 #[test]

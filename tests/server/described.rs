@@ -186,17 +186,7 @@ fn one_category_is_all_that_a_gateway_needs() {
     send::<()>(&mut connection, &["MODULE", "UNLOAD", "rl"]);
     send::<()>(&mut connection, &["MODULE", "LOAD", path]);
     assert_eq!(granted_by(&mut connection, "ratelimit"), all);
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "gateway",
-        "on",
-        "nopass",
-        "+@ratelimit",
-        "~rl:*",
-    ];
-    send::<()>(&mut connection, &rules);
-    send::<()>(&mut connection, &["AUTH", "gateway", ""]);
+    let mut gateway = server.connect_as("+@ratelimit ~rl:*");
     for call in [
         "RL.FIXED rl:f 5 60000",
         "RL.TOKEN rl:t 5 1 60000",
@@ -204,29 +194,18 @@ fn one_category_is_all_that_a_gateway_needs() {
         "RL.SLIDE rl:e 5 60000 EXACT",
         "RL.PEEK rl:p FIXED 5 60000",
     ] {
-        assert_eq!(ask(&mut connection, call)[0], 1, "{call}");
+        assert_eq!(ask(&mut gateway, call)[0], 1, "{call}");
     }
     for line in ["RL.FIXED other 5 60000", "GET rl:f", "SET rl:f 1", "INFO"] {
-        let refused = error(&mut connection, line);
+        let refused = error(&mut gateway, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
     }
     // Who may only read the keys may only look.
-    let mut connection = server.connect();
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "dashboard",
-        "on",
-        "nopass",
-        "+@ratelimit",
-        "%R~rl:*",
-    ];
-    send::<()>(&mut connection, &rules);
-    send::<()>(&mut connection, &["AUTH", "dashboard", ""]);
-    let look = ask(&mut connection, "RL.PEEK rl:f FIXED 5 60000");
+    let mut dashboard = server.connect_as("+@ratelimit %R~rl:*");
+    let look = ask(&mut dashboard, "RL.PEEK rl:f FIXED 5 60000");
     assert_eq!(look[..3], [1, 5, 4]);
     for line in ["RL.FIXED rl:f 5 60000", "RL.SLIDE rl:e 5 60000 EXACT"] {
-        let refused = error(&mut connection, line);
+        let refused = error(&mut dashboard, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
     }
 }

@@ -1,19 +1,15 @@
 //! Refusals as keyspace events, for those who ask for them.
 
-use std::time::Duration;
-
 use redis::{Connection, PubSub};
 
-use crate::support::{Options, Server, ask, c_library, changes, error, send};
+use crate::support::{DEADLINE, Options, Server, ask, c_library, changes, error, send};
 
 fn events(server: &Server) -> Vec<(String, String)> {
     let mut connection = server.connect();
     let mut listener = server.connect();
     let mut pubsub = listener.as_pubsub();
     pubsub.psubscribe("__key*__:*").expect("a subscription");
-    pubsub
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("a time-out");
+    pubsub.set_read_timeout(Some(DEADLINE)).expect("a time-out");
     calls(&mut connection);
     send::<()>(&mut connection, &["PUBLISH", "__key__:end", "end"]);
     until_the_end(&mut pubsub)

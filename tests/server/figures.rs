@@ -131,12 +131,13 @@ fn calls_from_everywhere_are_counted_to_the_last() {
 fn full_memory_and_a_stepping_clock_show() {
     let server = Server::at(T0);
     let mut connection = server.connect();
-    for call in [
+    let calls = [
         "RL.TOKEN t 5 1 60000",
         "RL.SLIDE s 5 60000",
         "RL.SLIDE e 5 60000 EXACT",
         "RL.FIXED f 5 60000",
-    ] {
+    ];
+    for call in calls {
         ask(&mut connection, call);
     }
     // Jitter is no step.
@@ -146,12 +147,7 @@ fn full_memory_and_a_stepping_clock_show() {
     }
     assert_eq!(figures(&mut connection).get("rl_clock_steps"), None);
     server.set_clock(T0 - 600 * SECOND);
-    for call in [
-        "RL.TOKEN t 5 1 60000",
-        "RL.SLIDE s 5 60000",
-        "RL.SLIDE e 5 60000 EXACT",
-        "RL.FIXED f 5 60000",
-    ] {
+    for call in calls {
         ask(&mut connection, call);
     }
     assert_eq!(figures(&mut connection)["rl_clock_steps"], 3);
@@ -185,7 +181,7 @@ fn full_memory_and_a_stepping_clock_show() {
 
 #[test]
 fn an_impossible_clock_shows() {
-    let server = Options::new().clock(T0).start();
+    let server = Server::at(T0);
     let mut connection = server.connect();
     server.set_clock(10_000_000_000_000_000);
     let refused = error(&mut connection, "RL.FIXED f 5 60000");

@@ -1,6 +1,6 @@
 //! Keys that somebody else made, and keys that are over.
 
-use crate::support::{Options, Server, T0, ask, error, send, try_send};
+use crate::support::{INVALID_STATE, Options, Server, T0, ask, error, send, try_send};
 
 const CALLS: [&str; 4] = [
     "RL.FIXED k 5 60000",
@@ -27,8 +27,11 @@ fn a_log_holds_ten_thousand_entries_at_most() {
         [0, 5, 0, 60_000, 60_000]
     );
     send::<()>(&mut connection, &["RPUSH", "k", &time]);
-    let invalid = "INVALIDSTATE invalid counter state, key left unchanged";
-    assert_eq!(error(&mut connection, CALLS[3]), invalid, "10,001 entries");
+    assert_eq!(
+        error(&mut connection, CALLS[3]),
+        INVALID_STATE,
+        "10,001 entries"
+    );
     assert_eq!(send::<i64>(&mut connection, &["LLEN", "k"]), 10_001);
 }
 
@@ -102,7 +105,6 @@ fn a_key_at_the_end_of_its_window_starts_anew_and_past_its_ttl_is_absent() {
 fn a_log_is_checked_where_its_window_is_looked_for() {
     let server = Server::at(T0);
     let mut connection = server.connect();
-    let invalid = "INVALIDSTATE invalid counter state, key left unchanged";
     for middle in [
         "x",
         "1779331000000000",
@@ -114,7 +116,7 @@ fn a_log_is_checked_where_its_window_is_looked_for() {
         push.push("1779331200000000");
         send::<()>(&mut connection, &push);
         send::<()>(&mut connection, &["PEXPIRE", "k", "100000"]);
-        assert_eq!(error(&mut connection, CALLS[3]), invalid, "{middle}");
+        assert_eq!(error(&mut connection, CALLS[3]), INVALID_STATE, "{middle}");
         send::<()>(&mut connection, &["DEL", "k"]);
     }
 }

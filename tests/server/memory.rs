@@ -106,10 +106,7 @@ fn what_needs_more_memory_gets_the_servers_error_and_writes_nothing() {
     let server = Server::at(T0);
     let mut admin = server.connect();
     // The rights of others are nothing to the answer.
-    let rights = "ACL SETUSER user on nopass ~* -@all +rl.fixed +rl.token +rl.slide";
-    send::<()>(&mut admin, &rights.split(' ').collect::<Vec<_>>());
-    let mut user = server.connect();
-    send::<()>(&mut user, &["AUTH", "user", "any"]);
+    let mut user = server.connect_as("~* -@all +rl.fixed +rl.token +rl.slide");
     let log = on(EXACT, "known");
     ask(&mut admin, &format!("{log} COST 2"));
     fill_memory(&mut admin);

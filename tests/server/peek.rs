@@ -3,7 +3,8 @@
 use redis::{Connection, Value};
 
 use crate::support::{
-    Options, Server, T0, ask, caught_up, changes, error, follow, info, send, send_bytes, snapshot,
+    INVALID_STATE, Options, Server, T0, WRONG_TYPE, ask, caught_up, changes, error, follow, info,
+    send, send_bytes, snapshot,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -118,23 +119,11 @@ fn a_replica_looks_at_its_copy() {
 #[test]
 fn a_user_who_may_only_read_looks() {
     let server = Options::new().start();
-    let mut connection = server.connect();
-    fill(&mut connection);
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "reader",
-        "on",
-        "nopass",
-        "resetkeys",
-        "%R~*",
-        "+@all",
-    ];
-    send::<()>(&mut connection, &rules);
-    send::<()>(&mut connection, &["AUTH", "reader", ""]);
-    look(&mut connection);
+    fill(&mut server.connect());
+    let mut reader = server.connect_as("%R~* +@all");
+    look(&mut reader);
     for (call, _) in FORMS {
-        assert!(error(&mut connection, call).starts_with("NOPERM"), "{call}");
+        assert!(error(&mut reader, call).starts_with("NOPERM"), "{call}");
     }
 }
 
@@ -164,8 +153,6 @@ fn a_look_needs_no_memory() {
 fn a_look_checks_what_it_reads() {
     let server = Server::at(T0);
     let mut connection = server.connect();
-    let invalid = "INVALIDSTATE invalid counter state, key left unchanged";
-    let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
     send::<()>(&mut connection, &["SET", "text", "x", "PX", "60000"]);
     send::<()>(&mut connection, &["SET", "forever", "1"]);
     send::<()>(&mut connection, &["HSET", "hash", "a", "b"]);
@@ -178,12 +165,12 @@ fn a_look_checks_what_it_reads() {
             words[1] = key;
             words.join(" ")
         };
-        let of_text = if exact { wrong_type } else { invalid };
-        let of_list = if exact { invalid } else { wrong_type };
+        let of_text = if exact { WRONG_TYPE } else { INVALID_STATE };
+        let of_list = if exact { INVALID_STATE } else { WRONG_TYPE };
         assert_eq!(error(&mut connection, &at("text")), of_text, "{peek}");
         assert_eq!(error(&mut connection, &at("forever")), of_text, "{peek}");
         assert_eq!(error(&mut connection, &at("list")), of_list, "{peek}");
-        assert_eq!(error(&mut connection, &at("hash")), wrong_type, "{peek}");
+        assert_eq!(error(&mut connection, &at("hash")), WRONG_TYPE, "{peek}");
     }
 }
 

@@ -23,6 +23,11 @@ use tempfile::TempDir;
 /// How long anything may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
+/// What the module says of state that is none of the command's.
+pub const INVALID_STATE: &str = "INVALIDSTATE invalid counter state, key left unchanged";
+/// What a server says of a value of another type.
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
 /// A middling instant, on a whole second: 2026-05-21T02:40:00Z.
 pub const T0: u64 = 1_779_331_200_000_000;
 
@@ -37,14 +42,7 @@ pub fn module() -> &'static Path {
         if let Some(path) = std::env::var_os("RL_MODULE") {
             return fs::canonicalize(path).expect("RL_MODULE names a file");
         }
-        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--lib", "--quiet"])
-            .current_dir(top)
-            .status();
-        assert!(built.expect("cargo runs").success(), "the module builds");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
-        target.join("release/libredis_rl.so")
+        built(&["--release", "--lib"], "release/libredis_rl.so")
     })
 }
 
@@ -219,14 +217,7 @@ impl Options {
             command.env("LD_PRELOAD", paths);
         }
         command.envs(self.env);
-        // SAFETY: one system call between fork and exec, which touches no memory: the server
-        // ends with the thread that started it, even if that is killed.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
+        end_with_this_thread(&mut command);
         let child = command
             .spawn()
             .expect("a server starts; REDIS_SERVER may name another binary");
@@ -340,6 +331,16 @@ impl Server {
         connect(&format!("{}?protocol=resp3", self.url)).expect("a connection")
     }
 
+    /// A connection of a user who has these rights, and no others.
+    pub fn connect_as(&self, rights: &str) -> Connection {
+        let mut rules = vec!["ACL", "SETUSER", "user", "reset", "on", "nopass"];
+        rules.extend(rights.split(' '));
+        send::<()>(&mut self.connect(), &rules);
+        let mut user = self.connect();
+        send::<()>(&mut user, &["AUTH", "user", "any"]);
+        user
+    }
+
     fn has_ended(&mut self) -> bool {
         self.process_mut()
             .child
@@ -350,18 +351,7 @@ impl Server {
 
     /// Waits until the server has ended by itself, and tells how.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            if let Some(status) = self.process_mut().child.try_wait().expect("a child") {
-                return status;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "the server did not end: {}",
-                self.log()
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        end_of("the server", &mut self.process_mut().child)
     }
 
     /// Shuts the server down (`SAVE` or `NOSAVE`) and gives the folder with its data.
@@ -395,11 +385,49 @@ impl Drop for Server {
 
 /// Asks until the answer is yes.
 pub fn wait_until(what: &str, mut yes: impl FnMut() -> bool) {
+    wait_for(what, || yes().then_some(()));
+}
+
+/// Asks until there is an answer.
+fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
-    while !yes() {
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
         assert!(Instant::now() < deadline, "waited for {what} in vain");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until a process has ended by itself, and tells how.
+pub fn end_of(what: &str, child: &mut Child) -> ExitStatus {
+    let what = format!("the end of {what}");
+    wait_for(&what, || child.try_wait().expect("a child"))
+}
+
+/// A process that ends with the thread that starts it, even if that is killed.
+pub fn end_with_this_thread(command: &mut Command) {
+    // SAFETY: one system call between fork and exec, which touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+/// What cargo builds with these arguments, brought up to date.
+pub fn built(args: &[&str], product: &str) -> PathBuf {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet"])
+        .args(args)
+        .current_dir(top)
+        .status();
+    assert!(built.expect("cargo runs").success(), "{product} builds");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
+    target.join(product)
 }
 
 fn connect(url: &str) -> Result<Connection, RedisError> {

@@ -149,13 +149,7 @@ fn rights_are_the_servers_to_give() {
         if rights.contains("@write") && !knows_categories {
             continue;
         }
-        let mut set = vec![
-            "ACL", "SETUSER", "caller", "reset", "on", "nopass", "+auth", "+ping",
-        ];
-        set.extend(rights.split_whitespace());
-        send::<()>(&mut connection, &set);
-        let mut caller = server.connect();
-        send::<()>(&mut caller, &["AUTH", "caller", "any"]);
+        let mut caller = server.connect_as(rights);
         for call in calls {
             if allowed {
                 assert_eq!(ask(&mut caller, call).len(), 5, "{rights}: {call}");
@@ -164,6 +158,6 @@ fn rights_are_the_servers_to_give() {
                 assert!(text.starts_with("NOPERM "), "{rights}: {call}: {text}");
             }
         }
-        send::<()>(&mut connection, &["ACL", "DELUSER", "caller"]);
+        send::<()>(&mut connection, &["ACL", "DELUSER", "user"]);
     }
 }

@@ -3,10 +3,9 @@
 
 use redis::Connection;
 
-use crate::support::{Server, ask, error, send, send_bytes, snapshot};
-
-const INVALID: &str = "INVALIDSTATE invalid counter state, key left unchanged";
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+use crate::support::{
+    INVALID_STATE as INVALID, Server, WRONG_TYPE, ask, error, send, send_bytes, snapshot,
+};
 
 const FIXED: &str = "RL.FIXED k 5 60000";
 const TOKEN: &str = "RL.TOKEN k 5 1 60000";
