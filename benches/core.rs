@@ -12,10 +12,16 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
+use redis_rl::decision::Decision;
+use redis_rl::error::InvalidState;
+use redis_rl::limiter::Limiter;
+use redis_rl::limiter::fixed::{Counter, FixedWindow};
+use redis_rl::limiter::log::{self, Seen, SlidingLog};
+use redis_rl::limiter::slide::{SlidingWindow, Windows};
+use redis_rl::limiter::text::{Change, State, Stored, TextLimiter};
+use redis_rl::limiter::token::{Level, TokenBucket};
 use redis_rl::policy::{ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
 use redis_rl::request;
-use redis_rl::state::{self, Bucket, Counter, State, Stored, Windows};
-use redis_rl::{exact, fixed, slide, token};
 
 /// 2026-05-21T02:40:15Z: a quarter into a minute.
 const NOW_US: u64 = 1_779_331_215_000_000;
@@ -64,7 +70,7 @@ fn parsing(criterion: &mut Criterion) {
 
 fn state(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("state");
-    let bucket = Bucket {
+    let level = Level {
         level: 5_940_000_000,
         period: minute(),
         time: now(),
@@ -82,11 +88,11 @@ fn state(criterion: &mut Criterion) {
         bencher.iter(|| Counter::decode(black_box(b"1234")));
     });
     group.bench_function("bucket to text", |bencher| {
-        bencher.iter(|| black_box(bucket).encode());
+        bencher.iter(|| black_box(level).encode());
     });
-    let text = bucket.encode();
+    let text = level.encode();
     group.bench_function("text to bucket", |bencher| {
-        bencher.iter(|| Bucket::decode(black_box(&text)));
+        bencher.iter(|| Level::decode(black_box(&text)));
     });
     group.bench_function("windows to text", |bencher| {
         bencher.iter(|| black_box(windows).encode());
@@ -95,9 +101,9 @@ fn state(criterion: &mut Criterion) {
     group.bench_function("text to windows", |bencher| {
         bencher.iter(|| Windows::decode(black_box(&text)));
     });
-    let text = state::encode_entry(now());
+    let text = log::encode_entry(now());
     group.bench_function("text to entry", |bencher| {
-        bencher.iter(|| state::decode_entry(black_box(&text)));
+        bencher.iter(|| log::decode_entry(black_box(&text)));
     });
     group.finish();
 }
@@ -107,6 +113,16 @@ fn stored(text: &[u8]) -> Stored<'_> {
     Stored { text, expire_at_ms }
 }
 
+/// One call, as the shell makes it.
+fn judge<L: TextLimiter>(
+    policy: &L::Policy,
+    text: &str,
+) -> Result<(Decision, Change<L::State>), InvalidState> {
+    let stored = stored(black_box(text.as_bytes()));
+    let mut limiter = L::at(*black_box(policy), Some(stored), now())?;
+    Ok((limiter.decide(Units::ONE)?, limiter.change()))
+}
+
 fn deciding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     let policy = FixedPolicy {
@@ -114,11 +130,8 @@ fn deciding(criterion: &mut Criterion) {
         window: minute(),
     };
     for (name, text) in [("admitted", "97"), ("refused", "100")] {
-        let decide = || {
-            let stored = Some(stored(black_box(text.as_bytes())));
-            fixed::decide(black_box(&policy), stored, now(), Units::ONE)
-        };
-        assert_eq!(decide().unwrap().decision.allowed, name == "admitted");
+        let decide = || judge::<FixedWindow>(&policy, text);
+        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
         group.bench_function(format!("fixed {name}"), |bencher| bencher.iter(decide));
     }
     let policy = TokenPolicy::new(units(100), units(100), minute()).unwrap();
@@ -126,11 +139,8 @@ fn deciding(criterion: &mut Criterion) {
         ("admitted", "T1:2940000000:60000000:1779331214000001"),
         ("refused", "T1:5940000:60000000:1779331214999999"),
     ] {
-        let decide = || {
-            let stored = Some(stored(black_box(text.as_bytes())));
-            token::decide(black_box(&policy), stored, now(), Units::ONE)
-        };
-        assert_eq!(decide().unwrap().decision.allowed, name == "admitted");
+        let decide = || judge::<TokenBucket>(&policy, text);
+        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
         group.bench_function(format!("token {name}"), |bencher| bencher.iter(decide));
     }
     let policy = SlidePolicy {
@@ -141,11 +151,8 @@ fn deciding(criterion: &mut Criterion) {
         ("admitted", "S1:60000:1779331200000:80:30"),
         ("refused", "S1:60000:1779331200000:80:90"),
     ] {
-        let decide = || {
-            let stored = Some(stored(black_box(text.as_bytes())));
-            slide::decide(black_box(&policy), stored, now(), Units::ONE)
-        };
-        assert_eq!(decide().unwrap().decision.allowed, name == "admitted");
+        let decide = || judge::<SlidingWindow>(&policy, text);
+        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
         group.bench_function(format!("slide {name}"), |bencher| bencher.iter(decide));
     }
     for limit in [10, 10_000] {
@@ -169,10 +176,11 @@ fn deciding(criterion: &mut Criterion) {
             let now = Timestamp::from_us(NOW_US + later_us).unwrap();
             let mut decide = || {
                 let stored = Some((black_box(&mut log), Some(START_MS + 2 * MINUTE_MS)));
-                exact::decide(black_box(policy), stored, now, Units::ONE)
+                let mut seen = Seen::new();
+                let mut log = SlidingLog::at(black_box(policy), stored, now, &mut seen)?;
+                Ok::<_, InvalidState>((log.decide(Units::ONE)?, log.change()))
             };
-            let outcome = decide().unwrap();
-            assert_eq!(outcome.decision.allowed, name != "refused");
+            assert_eq!(decide().unwrap().0.allowed, name != "refused");
             group.bench_function(format!("exact {limit} {name}"), |bencher| {
                 bencher.iter(&mut decide);
             });

@@ -45,25 +45,40 @@ impl Timestamp {
     }
 }
 
-/// Where a call stands relative to the time that its key's state holds.
+/// The instant that a call is judged at, given the time that its key's state holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elapsed {
-    /// Judge the call at this instant, in µs: now, or the stored time if the clock jitters.
-    At(u64),
+pub struct Judged {
+    /// Now, or the stored time while the clock jitters.
+    pub at: Timestamp,
     /// The clock was set back: no time has passed, and the stored time moves to now.
-    SteppedBack,
+    pub stepped_back: bool,
 }
 
-impl Elapsed {
-    /// Compares `now` with the stored time `stored_us`.
+impl Judged {
+    /// Without a stored time: now.
+    #[must_use]
+    pub const fn now(now: Timestamp) -> Self {
+        Self {
+            at: now,
+            stepped_back: false,
+        }
+    }
+
+    /// Compares `now` with the stored time `stored_us`, in µs since the epoch.
     #[must_use]
     pub const fn between(stored_us: u64, now: Timestamp) -> Self {
         if stored_us <= now.0 {
-            Self::At(now.0)
-        } else if stored_us.saturating_sub(now.0) <= JITTER_US {
-            Self::At(stored_us)
+            return Self::now(now);
+        }
+        let jitters = stored_us.saturating_sub(now.0) <= JITTER_US;
+        let at = if jitters && stored_us <= Timestamp::MAX.0 {
+            Timestamp(stored_us)
         } else {
-            Self::SteppedBack
+            now
+        };
+        Self {
+            at,
+            stepped_back: !jitters,
         }
     }
 }
@@ -99,10 +114,22 @@ mod tests {
     fn one_millisecond_back_is_jitter_and_more_is_a_step() {
         let now = Timestamp::MIN;
         let us = now.as_us();
-        assert_eq!(Elapsed::between(us - 5, now), Elapsed::At(us));
-        assert_eq!(Elapsed::between(us, now), Elapsed::At(us));
-        assert_eq!(Elapsed::between(us + 1, now), Elapsed::At(us + 1));
-        assert_eq!(Elapsed::between(us + 1_000, now), Elapsed::At(us + 1_000));
-        assert_eq!(Elapsed::between(us + 1_001, now), Elapsed::SteppedBack);
+        let at = |us: u64| Judged::now(Timestamp::from_us(us).unwrap());
+        assert_eq!(Judged::between(us - 5, now), at(us));
+        assert_eq!(Judged::between(us, now), at(us));
+        assert_eq!(Judged::between(us + 1, now), at(us + 1));
+        assert_eq!(Judged::between(us + 1_000, now), at(us + 1_000));
+        let stepped_back = Judged {
+            at: now,
+            stepped_back: true,
+        };
+        assert_eq!(Judged::between(us + 1_001, now), stepped_back);
+    }
+
+    #[test]
+    fn the_last_instant_is_not_passed_while_the_clock_jitters() {
+        let last = Timestamp::MAX;
+        let judged = Judged::between(last.as_us() + 1, last);
+        assert_eq!(judged, Judged::now(last));
     }
 }

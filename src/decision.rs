@@ -1,4 +1,4 @@
-//! The decision: one type for all commands, and the one rule that makes it from what is used.
+//! The decision: one type for all commands.
 
 use crate::policy::Units;
 
@@ -44,51 +44,6 @@ impl Decision {
             retry_after_ms,
             integer(self.reset_after_ms),
         ]
-    }
-}
-
-/// What an algorithm knows of one key at one instant.
-///
-/// The algorithms differ in how they count; how a count becomes an answer is the same for all.
-pub trait Usage {
-    /// The limit or capacity that the call named.
-    fn limit(&self) -> Units;
-    /// Whole units that can be taken now: 0 … [`Self::limit`].
-    fn remaining(&self) -> u64;
-    /// The least whole ms after which `cost` units can be taken, for a cost that is within the
-    /// limit but not within what remains.
-    fn wait_ms(&self, cost: Units) -> u64;
-    /// The least whole ms after which nothing is used.
-    fn reset_after_ms(&self) -> u64;
-
-    /// Whether `cost` units can be taken now.
-    fn admits(&self, cost: Units) -> bool {
-        cost.get() <= self.remaining()
-    }
-
-    /// The answer to a call of `cost` that was, or was not, `allowed`: the waits follow the same
-    /// rule in both cases.
-    fn decision(&self, allowed: bool, cost: Units) -> Decision {
-        let remaining = self.remaining();
-        let retry_after = if cost > self.limit() {
-            RetryAfter::Never
-        } else if cost.get() <= remaining {
-            RetryAfter::Ms(0)
-        } else {
-            RetryAfter::Ms(self.wait_ms(cost))
-        };
-        Decision {
-            allowed,
-            limit: self.limit(),
-            remaining,
-            retry_after,
-            reset_after_ms: self.reset_after_ms(),
-        }
-    }
-
-    /// What the answer to a call of `cost` would be, with nothing taken.
-    fn preview(&self, cost: Units) -> Decision {
-        self.decision(self.admits(cost), cost)
     }
 }
 

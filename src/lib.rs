@@ -18,44 +18,50 @@
 //!
 //! # How it is built
 //!
-//! Two halves. The core knows no Redis: every algorithm is a function from a policy, the stored
-//! state, an instant and a cost to a decision and the next state.
+//! Two halves. The core knows no Redis. A limiter is made of a policy, the stored state and an
+//! instant; it judges a cost, is charged, and tells what is to be stored.
 //!
 //! - [`request`]: argument bytes to a [`policy`] and a cost
-//! - [`fixed`], [`token`], [`slide`], [`exact`]: the algorithms, each with `decide` and `peek`
-//! - [`decision`], [`outcome`]: what they answer, and what is to be stored
-//! - [`state`]: stored text to state and back; [`decimal`]: its integers
+//! - [`limiter`]: the algorithms, each with its stored form beside it
+//! - [`decision`]: what they answer
 //! - [`clock`]: instants, and clocks that run backwards
+//! - [`decimal`]: integers as text; `wide`: products of 128 bits
 //! - [`error`]: every reply text
 //!
-//! The shell, `redis`, knows no algorithm: it reads keys, runs the core, writes, replicates and
+//! The shell, `redis`, knows no algorithm: it opens keys, runs the core, writes, replicates and
 //! replies. Only it names the server's API, and only it has unsafe code.
 //!
 //! One call, as the shell makes it:
 //!
 //! ```
 //! use redis_rl::clock::Timestamp;
-//! use redis_rl::state::{State, Stored};
-//! use redis_rl::{request, token};
+//! use redis_rl::limiter::Limiter;
+//! use redis_rl::limiter::text::{State, Stored, TextLimiter};
+//! use redis_rl::limiter::token::TokenBucket;
+//! use redis_rl::policy::Policy;
+//! use redis_rl::request;
 //!
 //! // RL.TOKEN key 100 10 1000 COST 30, on a key that does not exist.
 //! let args = ["100", "10", "1000", "COST", "30"].map(str::as_bytes);
 //! let call = request::token(args.into_iter())?;
+//! let Policy::Token(policy) = call.policy else { unreachable!() };
 //! let now = Timestamp::from_us(1_779_331_200_000_000).expect("a clock in range");
-//! let outcome = token::decide(&call.policy, None, now, call.cost)?;
-//! assert_eq!(outcome.decision.reply(), [1, 100, 70, 0, 3_000]);
+//! let mut bucket = TokenBucket::at(policy, None, now)?;
+//! assert_eq!(bucket.decide(call.cost)?.reply(), [1, 100, 70, 0, 3_000]);
 //!
 //! // What is stored then, and the same call once more: 30 of 70 leave.
-//! let write = outcome.write.expect("an admitted call stores the bucket");
-//! let text = write.state.encode();
+//! let change = bucket.change();
+//! let text = change.state.encode();
 //! assert_eq!(text.as_slice(), b"T1:70000000:1000000:1779331200000000");
-//! let stored = Stored { text: &text, expire_at_ms: write.expire_at_ms };
-//! let outcome = token::decide(&call.policy, Some(stored), now, call.cost)?;
-//! assert_eq!(outcome.decision.reply(), [1, 100, 40, 0, 6_000]);
+//! let stored = Stored { text: &text, expire_at_ms: change.expire_at_ms };
+//! let mut bucket = TokenBucket::at(policy, Some(stored), now)?;
+//! assert_eq!(bucket.decide(call.cost)?.reply(), [1, 100, 40, 0, 6_000]);
 //! # Ok::<(), redis_rl::error::Error>(())
 //! ```
 //!
-//! A fifth algorithm is a new file beside these, an entry in the shell's table, and its tests.
+//! A fifth algorithm is a file in [`limiter`], a policy with its words in [`request`], an arm in the
+//! shell's `run`, and its tests. A sixth command is a row in the shell's table of commands, and what
+//! it runs.
 #![cfg_attr(
     test,
     allow(
@@ -71,13 +77,8 @@ pub mod clock;
 pub mod decimal;
 pub mod decision;
 pub mod error;
-pub mod exact;
-pub mod fixed;
-pub mod outcome;
+pub mod limiter;
 pub mod policy;
 mod redis;
 pub mod request;
-pub mod slide;
-pub mod state;
-pub mod token;
 mod wide;

@@ -185,6 +185,19 @@ impl ExactPolicy {
     }
 }
 
+/// The policy of one limiter, as a call names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// A fixed window.
+    Fixed(FixedPolicy),
+    /// A token bucket.
+    Token(TokenPolicy),
+    /// A sliding window of two counters.
+    Slide(SlidePolicy),
+    /// A sliding window that logs every unit, for the keyword `EXACT`.
+    Exact(ExactPolicy),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

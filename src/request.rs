@@ -4,36 +4,21 @@
 
 use crate::decimal;
 use crate::error::Error;
-use crate::policy::{ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
+use crate::policy::{ExactPolicy, FixedPolicy, Policy, SlidePolicy, Span, TokenPolicy, Units};
 
 /// A policy and what the call takes under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request<P> {
+pub struct Call {
     /// The policy that the call names.
-    pub policy: P,
+    pub policy: Policy,
     /// What the call takes, all or nothing.
     pub cost: Units,
 }
 
-/// The two forms of a sliding window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlideForm {
-    /// Two counters, weighted.
-    Counter(SlidePolicy),
-    /// A log of every unit, for the keyword `EXACT`.
-    Exact(ExactPolicy),
-}
+/// The words of a command line. A copy reads ahead.
+pub trait Words<'a>: Iterator<Item = &'a [u8]> + Clone {}
 
-/// The policies that `RL.PEEK` looks by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeekForm {
-    /// As `RL.FIXED` would judge.
-    Fixed(FixedPolicy),
-    /// As `RL.TOKEN` would.
-    Token(TokenPolicy),
-    /// As `RL.SLIDE` would.
-    Slide(SlideForm),
-}
+impl<'a, W: Iterator<Item = &'a [u8]> + Clone> Words<'a> for W {}
 
 /// Parses `limit window_ms [COST n]`, what follows the key of `RL.FIXED`.
 ///
@@ -42,12 +27,13 @@ pub enum PeekForm {
 /// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`] or [`Error::Syntax`].
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn fixed<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<FixedPolicy>, Error> {
-    let limit = units(args.next(), Error::Limit)?;
-    let window = span(args.next(), Error::Window)?;
-    let cost = keywords(args, Exact::Unknown)?.cost;
-    Ok(Request {
-        policy: FixedPolicy { limit, window },
+pub fn fixed<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    let limit = units(words.next(), Error::Limit)?;
+    let window = span(words.next(), Error::Window)?;
+    let cost = keywords(&mut words, Exact::Unknown)?.cost;
+    end(words)?;
+    Ok(Call {
+        policy: Policy::Fixed(FixedPolicy { limit, window }),
         cost,
     })
 }
@@ -60,13 +46,17 @@ pub fn fixed<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Fix
 /// [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<TokenPolicy>, Error> {
-    let capacity = units(args.next(), Error::Capacity)?;
-    let refill = units(args.next(), Error::Refill)?;
-    let period = span(args.next(), Error::Period)?;
-    let cost = keywords(args, Exact::Unknown)?.cost;
+pub fn token<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    let capacity = units(words.next(), Error::Capacity)?;
+    let refill = units(words.next(), Error::Refill)?;
+    let period = span(words.next(), Error::Period)?;
+    let cost = keywords(&mut words, Exact::Unknown)?.cost;
+    end(words)?;
     let policy = TokenPolicy::new(capacity, refill, period).ok_or(Error::FillTime)?;
-    Ok(Request { policy, cost })
+    Ok(Call {
+        policy: Policy::Token(policy),
+        cost,
+    })
 }
 
 /// Parses `limit window_ms [COST n] [EXACT]`, what follows the key of `RL.SLIDE`.
@@ -78,31 +68,34 @@ pub fn token<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Tok
 /// [`Error::ExactLimit`], found after all else.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<SlideForm>, Error> {
-    let limit = match units(args.next(), Error::Limit) {
-        // The range that the error names is the range of the form that was asked for.
-        Err(Error::Limit) => {
-            let exact = keywords(args.skip(1), Exact::Known).is_ok_and(|keywords| keywords.exact);
-            return Err(if exact {
-                Error::ExactLimit
-            } else {
-                Error::Limit
-            });
-        }
+pub fn slide<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    let limit = match units(words.next(), Error::Limit) {
+        Err(Error::Limit) => return Err(slide_limit_error(words)),
         parsed => parsed?,
     };
-    let window = span(args.next(), Error::Window)?;
-    let keywords = keywords(args, Exact::Known)?;
+    let window = span(words.next(), Error::Window)?;
+    let keywords = keywords(&mut words, Exact::Known)?;
+    end(words)?;
     let policy = SlidePolicy { limit, window };
-    let form = if keywords.exact {
-        SlideForm::Exact(ExactPolicy::new(policy).ok_or(Error::ExactLimit)?)
+    let policy = if keywords.exact {
+        Policy::Exact(ExactPolicy::new(policy).ok_or(Error::ExactLimit)?)
     } else {
-        SlideForm::Counter(policy)
+        Policy::Slide(policy)
     };
-    Ok(Request {
-        policy: form,
+    Ok(Call {
+        policy,
         cost: keywords.cost,
     })
+}
+
+/// The range that the error names is the range of the form that was asked for.
+#[cold]
+fn slide_limit_error<'a>(after_limit: impl Words<'a>) -> Error {
+    let mut words = after_limit.skip(1);
+    match keywords(&mut words, Exact::Known) {
+        Ok(keywords) if keywords.exact && end(words).is_ok() => Error::ExactLimit,
+        _ => Error::Limit,
+    }
 }
 
 /// Parses `FIXED …`, `TOKEN …` or `SLIDE …`, what follows the key of `RL.PEEK`: an algorithm, and
@@ -112,32 +105,21 @@ pub fn slide<'a>(mut args: impl Iterator<Item = &'a [u8]>) -> Result<Request<Sli
 ///
 /// [`Error::Syntax`] for another algorithm, [`Error::Arity`] for too few arguments, then those of
 /// the algorithm's own command.
-pub fn peek<'a>(
-    mut args: impl ExactSizeIterator<Item = &'a [u8]>,
-) -> Result<Request<PeekForm>, Error> {
-    let algorithm = args.next().ok_or(Error::Arity)?;
+pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<Call, Error> {
+    let algorithm = words.next().ok_or(Error::Arity)?;
     let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
     let least = if is(TOKEN) { 3 } else { 2 };
-    if args.len() < least {
+    if words.len() < least {
         return Err(Error::Arity);
     }
     if is(FIXED) {
-        fixed(args).map(|request| request.of(PeekForm::Fixed))
+        fixed(words)
     } else if is(TOKEN) {
-        token(args).map(|request| request.of(PeekForm::Token))
+        token(words)
     } else if is(SLIDE) {
-        slide(args).map(|request| request.of(PeekForm::Slide))
+        slide(words)
     } else {
         Err(Error::Syntax)
-    }
-}
-
-impl<P> Request<P> {
-    fn of<Q>(self, form: impl FnOnce(P) -> Q) -> Request<Q> {
-        Request {
-            policy: form(self.policy),
-            cost: self.cost,
-        }
     }
 }
 
@@ -159,48 +141,50 @@ struct Keywords {
     exact: bool,
 }
 
-/// What follows the positional arguments, each keyword at most once, in any order and case.
+/// Reads the keywords that follow the positional arguments, each at most once, in any order and
+/// case. Leaves the first word that is none of them.
 #[expect(
     clippy::inline_always,
     reason = "most calls have none, and need not ask"
 )]
 #[inline(always)]
-fn keywords<'a>(
-    mut args: impl Iterator<Item = &'a [u8]>,
-    grammar: Exact,
-) -> Result<Keywords, Error> {
-    match args.next() {
-        None => Ok(Keywords {
+fn keywords<'a>(words: &mut impl Words<'a>, grammar: Exact) -> Result<Keywords, Error> {
+    if words.clone().next().is_none() {
+        return Ok(Keywords {
             cost: Units::ONE,
             exact: false,
-        }),
-        Some(first) => some_keywords(first, args, grammar),
+        });
     }
+    some_keywords(words, grammar)
 }
 
-fn some_keywords<'a>(
-    first: &'a [u8],
-    mut args: impl Iterator<Item = &'a [u8]>,
-    grammar: Exact,
-) -> Result<Keywords, Error> {
+fn some_keywords<'a>(words: &mut impl Words<'a>, grammar: Exact) -> Result<Keywords, Error> {
     let mut cost = None;
     let mut exact = false;
-    let mut next = Some(first);
-    while let Some(keyword) = next {
+    let mut ahead = words.clone();
+    while let Some(keyword) = ahead.next() {
         if keyword.eq_ignore_ascii_case(COST) && cost.is_none() {
-            let value = args.next().ok_or(Error::Syntax)?;
+            let value = ahead.next().ok_or(Error::Syntax)?;
             cost = Some(units(Some(value), Error::Cost)?);
         } else if keyword.eq_ignore_ascii_case(EXACT) && grammar == Exact::Known && !exact {
             exact = true;
         } else {
-            return Err(Error::Syntax);
+            break;
         }
-        next = args.next();
+        *words = ahead.clone();
     }
     Ok(Keywords {
         cost: cost.unwrap_or(Units::ONE),
         exact,
     })
+}
+
+/// Nothing may follow.
+fn end<'a>(mut words: impl Words<'a>) -> Result<(), Error> {
+    match words.next() {
+        None => Ok(()),
+        Some(_) => Err(Error::Syntax),
+    }
 }
 
 #[inline]
@@ -221,7 +205,7 @@ fn span(arg: Option<&[u8]>, error: Error) -> Result<Span, Error> {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> impl Iterator<Item = &[u8]> {
+    fn words(line: &str) -> impl Words<'_> {
         line.split_whitespace().map(str::as_bytes)
     }
 
@@ -244,8 +228,16 @@ mod tests {
             "9007199254740991 3153600000000 COST 9007199254740991",
         ))
         .unwrap();
-        assert_eq!(largest.policy.limit, largest.cost);
-        assert_eq!(largest.policy.window.as_ms(), 3_153_600_000_000);
+        let limit = Units::new(9_007_199_254_740_991).unwrap();
+        let window = Span::from_ms(3_153_600_000_000).unwrap();
+        let policy = Policy::Fixed(FixedPolicy { limit, window });
+        assert_eq!(
+            largest,
+            Call {
+                policy,
+                cost: limit
+            }
+        );
     }
 
     #[test]
@@ -299,20 +291,16 @@ mod tests {
             limit: Units::new(9).unwrap(),
             window: Span::from_ms(5).unwrap(),
         };
-        let exact = SlideForm::Exact(ExactPolicy::new(policy).unwrap());
-        for (line, form, cost) in [
-            ("9 5", SlideForm::Counter(policy), 1),
-            ("9 5 cost 2", SlideForm::Counter(policy), 2),
+        let exact = Policy::Exact(ExactPolicy::new(policy).unwrap());
+        for (line, policy, cost) in [
+            ("9 5", Policy::Slide(policy), 1),
+            ("9 5 cost 2", Policy::Slide(policy), 2),
             ("9 5 Exact", exact, 1),
             ("9 5 CoSt 2 exact", exact, 2),
             ("9 5 EXACT COST 2", exact, 2),
         ] {
             let cost = Units::new(cost).unwrap();
-            assert_eq!(
-                slide(words(line)),
-                Ok(Request { policy: form, cost }),
-                "{line}"
-            );
+            assert_eq!(slide(words(line)), Ok(Call { policy, cost }), "{line}");
         }
         for line in [
             "9 5 COST",
@@ -354,17 +342,11 @@ mod tests {
             peek(args.into_iter())
         };
         let cost = |n| Units::new(n).unwrap();
-        assert_eq!(
-            peek("Fixed 9 5 COST 2"),
-            fixed(words("9 5 COST 2")).map(|request| request.of(PeekForm::Fixed))
-        );
-        assert_eq!(
-            peek("token 9 8 5"),
-            token(words("9 8 5")).map(|request| request.of(PeekForm::Token))
-        );
+        assert_eq!(peek("Fixed 9 5 COST 2"), fixed(words("9 5 COST 2")));
+        assert_eq!(peek("token 9 8 5"), token(words("9 8 5")));
         let exact = peek("SLIDE 9 5 EXACT COST 3").unwrap();
         assert_eq!(exact.cost, cost(3));
-        assert!(matches!(exact.policy, PeekForm::Slide(SlideForm::Exact(_))));
+        assert!(matches!(exact.policy, Policy::Exact(_)));
         for (line, error) in [
             ("", Error::Arity),
             ("FIXED", Error::Arity),

@@ -3,7 +3,7 @@
 //! The server hands out its functions by name; one that it lacks stays null. [`Api::resolve`]
 //! checks every one that a command needs, so that no call has to, and no call can meet a null.
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_longlong};
+use core::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 
 use redis_module::raw::{
     self, RedisModuleCallReply, RedisModuleCmdFunc, RedisModuleCtx, RedisModuleKey,
@@ -25,6 +25,12 @@ mod numbers {
     pub(in super::super) const API_VERSION: c_int = raw::REDISMODULE_APIVER_1 as c_int;
     pub(in super::super) const READ: c_int = raw::REDISMODULE_READ as c_int;
     pub(in super::super) const WRITE: c_int = raw::REDISMODULE_WRITE as c_int;
+    /// Opens a key that the call has opened before: no access is counted, no event told. A server
+    /// that does not know one of these takes no notice of it.
+    pub(in super::super) const UNSEEN: c_int = (raw::REDISMODULE_OPEN_KEY_NOTOUCH
+        | raw::REDISMODULE_OPEN_KEY_NONOTIFY
+        | raw::REDISMODULE_OPEN_KEY_NOSTATS)
+        as c_int;
     pub(in super::super) const HEAD: c_int = raw::REDISMODULE_LIST_HEAD as c_int;
     pub(in super::super) const TAIL: c_int = raw::REDISMODULE_LIST_TAIL as c_int;
     pub(in super::super) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
@@ -77,6 +83,8 @@ macro_rules! api {
 api! {
     create_command = RedisModule_CreateCommand: fn(*mut RedisModuleCtx, *const c_char, RedisModuleCmdFunc, *const c_char, c_int, c_int, c_int) -> c_int;
     get_command = RedisModule_GetCommand: fn(*mut RedisModuleCtx, *const c_char) -> *mut raw::RedisModuleCommand;
+    get_command_keys = RedisModule_GetCommandKeys: fn(*mut RedisModuleCtx, *mut *mut RedisModuleString, c_int, *mut c_int) -> *mut c_int;
+    free = RedisModule_Free: fn(*mut c_void);
     set_command_info = RedisModule_SetCommandInfo: fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> c_int;
     wrong_arity = RedisModule_WrongArity: fn(*mut RedisModuleCtx) -> c_int;
     reply_with_array = RedisModule_ReplyWithArray: fn(*mut RedisModuleCtx, c_long) -> c_int;

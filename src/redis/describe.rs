@@ -4,11 +4,39 @@
 use core::ffi::{CStr, c_int};
 use core::ptr;
 
-use redis_module::raw::{self, RedisModuleCommandArg as RawArg};
+use redis_module::raw::{self, RedisModuleCommandArg as RawArg, RedisModuleCtx, RedisModuleString};
 
 use super::api::{self, Api};
-use super::{Access, Command};
 use crate::error::Error;
+
+/// One command: everything the server is told about it.
+pub(super) struct Command {
+    pub(super) name: &'static CStr,
+    pub(super) summary: &'static CStr,
+    pub(super) complexity: &'static CStr,
+    pub(super) args: &'static [Arg],
+    /// The least number of arguments, the command's name included. The server checks it.
+    pub(super) min_args: c_int,
+    pub(super) access: Access,
+    /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
+    pub(super) flags: &'static CStr,
+    /// The ACL categories it belongs to beside the module's own, on servers that let a module say
+    /// so (7.2 and later).
+    pub(super) categories: &'static CStr,
+    /// What the server calls when a client sends the command.
+    pub(super) callback: Callback,
+}
+
+/// A command as the server calls it.
+pub(super) type Callback =
+    unsafe extern "C" fn(*mut RedisModuleCtx, *mut *mut RedisModuleString, c_int) -> c_int;
+
+/// What a command does to its key.
+#[derive(Clone, Copy)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
 
 /// One argument, as `COMMAND DOCS` shows it.
 pub(super) struct Arg {
@@ -82,7 +110,6 @@ pub(super) unsafe fn describe(
     command: *mut raw::RedisModuleCommand,
     described: &Command,
 ) -> Result<(), Error> {
-    let arity = c_int::try_from(described.min_args).map_err(|_| Error::Internal)?;
     let mut keys = [first_argument_is_key(described.access), end_of_specs()];
     let mut lists = Vec::new();
     let info = raw::RedisModuleCommandInfo {
@@ -94,7 +121,7 @@ pub(super) unsafe fn describe(
         // Time passes.
         tips: c"nondeterministic_output".as_ptr(),
         // "At least": keywords may follow.
-        arity: arity.saturating_neg(),
+        arity: described.min_args.saturating_neg(),
         key_specs: keys.as_mut_ptr(),
         args: list(described.args, &mut lists),
     };

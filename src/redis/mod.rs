@@ -2,12 +2,14 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | this one | loading, and the table of commands |
-//! | `command` | the order of work of a call |
-//! | `server` | safe wrappers around the server's functions |
+//! | this one | loading and unloading |
+//! | `commands` | the table of commands, and what each runs |
+//! | `run` | the order of work of a call |
+//! | `keys` | open keys: reading and changing them |
+//! | `server` | the server as a call sees it: clock, memory, replies, replication |
 //! | `describe` | what the server is told about a command |
-//! | `figures` | what is counted, and `INFO` |
-//! | `api` | looking those functions up |
+//! | `stats` | what is counted, and `INFO` |
+//! | `api` | looking the server's functions up |
 
 #![allow(unsafe_code, reason = "the server's API is C")]
 #![allow(
@@ -16,170 +18,24 @@
 )]
 
 mod api;
-mod command;
+mod commands;
 mod describe;
-mod figures;
+mod keys;
+mod run;
 mod server;
+mod stats;
 
 use core::ffi::{CStr, c_int};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
-use std::panic::{self, AssertUnwindSafe};
 
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
-use self::describe::{Arg, describe};
-use self::figures::Calls;
-use self::server::{Args, Loaded, Server};
-use crate::decision::Decision;
+use self::commands::{COMMANDS, guard};
+use self::describe::{Command, describe};
+use self::server::Loaded;
 use crate::error::Error;
-
-/// One command: everything the server is told about it.
-struct Command {
-    name: &'static CStr,
-    summary: &'static CStr,
-    complexity: &'static CStr,
-    args: &'static [Arg],
-    /// The least number of arguments, the command's name included.
-    min_args: usize,
-    access: Access,
-    /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
-    flags: &'static CStr,
-    /// The ACL categories it belongs to beside [`CATEGORY`], on servers that let a module say so
-    /// (7.2 and later).
-    categories: &'static CStr,
-}
-
-/// What a command does to its key.
-#[derive(Clone, Copy)]
-enum Access {
-    Read,
-    Write,
-}
-
-/// A command as a type, so that each has a callback of its own.
-trait Entry {
-    const COMMAND: Command;
-
-    /// Where its calls are counted.
-    fn calls() -> &'static Calls;
-
-    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error>;
-}
-
-struct Fixed;
-impl Entry for Fixed {
-    const COMMAND: Command = Command {
-        name: c"rl.fixed",
-        summary: c"Takes units from a fixed window, if it has them left.",
-        complexity: c"O(1)",
-        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST],
-        min_args: 4,
-        access: Access::Write,
-        flags: c"write fast",
-        categories: c"write fast",
-    };
-
-    fn calls() -> &'static Calls {
-        &figures::FIXED
-    }
-
-    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-        command::rl_fixed(server, args)
-    }
-}
-
-struct Token;
-impl Entry for Token {
-    const COMMAND: Command = Command {
-        name: c"rl.token",
-        summary: c"Takes tokens from a bucket that refills evenly, if it holds them.",
-        complexity: c"O(1)",
-        args: &[Arg::KEY, CAPACITY, REFILL, PERIOD, Arg::COST],
-        min_args: 5,
-        access: Access::Write,
-        flags: c"write fast",
-        categories: c"write fast",
-    };
-
-    fn calls() -> &'static Calls {
-        &figures::TOKEN
-    }
-
-    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-        command::rl_token(server, args)
-    }
-}
-
-/// Not `fast`: with `EXACT`, the time grows with the cost and with the units that leave.
-struct Slide;
-impl Entry for Slide {
-    const COMMAND: Command = Command {
-        name: c"rl.slide",
-        summary: c"Takes units from a sliding window, if it has them left.",
-        complexity: c"O(1). With EXACT: O(log(L)+N+M) where L is the number of units in the log, N the cost and M the number of units that left the window since the last admitted call.",
-        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST, Arg::EXACT],
-        min_args: 4,
-        access: Access::Write,
-        flags: c"write",
-        categories: c"write slow",
-    };
-
-    fn calls() -> &'static Calls {
-        &figures::SLIDE
-    }
-
-    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-        command::rl_slide(server, args)
-    }
-}
-
-struct Peek;
-impl Entry for Peek {
-    const COMMAND: Command = Command {
-        name: c"rl.peek",
-        summary: c"Tells what a call would be answered, and takes nothing.",
-        complexity: c"O(1). With EXACT: O(log(L)) where L is the number of units in the log.",
-        args: &[
-            Arg::KEY,
-            Arg::one_of(
-                c"algorithm",
-                &[
-                    Arg::block(c"fixed", &[Arg::word(c"fixed", c"FIXED"), LIMIT, WINDOW]),
-                    Arg::block(
-                        c"token",
-                        &[Arg::word(c"token", c"TOKEN"), CAPACITY, REFILL, PERIOD],
-                    ),
-                    Arg::block(
-                        c"slide",
-                        &[Arg::word(c"slide", c"SLIDE"), LIMIT, WINDOW, Arg::EXACT],
-                    ),
-                ],
-            ),
-            Arg::COST,
-        ],
-        min_args: 5,
-        access: Access::Read,
-        flags: c"readonly",
-        categories: c"read slow",
-    };
-
-    fn calls() -> &'static Calls {
-        &figures::PEEK
-    }
-
-    fn run(server: Server<'_>, args: Args<'_>) -> Result<Decision, Error> {
-        command::rl_peek(server, args)
-    }
-}
-
-const LIMIT: Arg = Arg::integer(c"limit");
-const WINDOW: Arg = Arg::integer(c"window_ms");
-const CAPACITY: Arg = Arg::integer(c"capacity");
-const REFILL: Arg = Arg::integer(c"refill");
-const PERIOD: Arg = Arg::integer(c"period_ms");
 
 /// The ACL category of all commands, on servers that let a module make one (Redis 7.4, Valkey 8).
 const CATEGORY: &CStr = c"ratelimit";
@@ -187,9 +43,24 @@ const CATEGORY: &CStr = c"ratelimit";
 /// The name under which the server lists the module.
 const MODULE: &CStr = c"rl";
 /// Major × 10000 + minor × 100 + patch, as modules do.
-const VERSION: c_int = 100;
+const VERSION: c_int = {
+    let parts = [
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH"),
+    ];
+    let [major, minor, patch] = [part(parts[0]), part(parts[1]), part(parts[2])];
+    major * 10_000 + minor * 100 + patch
+};
 
 const TOO_OLD: &CStr = c"it needs Redis 7.0 or Valkey 8.0 or later, this server lacks";
+
+const fn part(digits: &str) -> c_int {
+    match c_int::from_str_radix(digits, 10) {
+        Ok(part) => part,
+        Err(_) => 0,
+    }
+}
 
 /// What the server may take for granted. Keys are opened so that they can be written to, and a
 /// refusal leaves them as they are. And as there is no data type of our own to load, and nothing is
@@ -197,33 +68,34 @@ const TOO_OLD: &CStr = c"it needs Redis 7.0 or Valkey 8.0 or later, this server 
 /// while it loads.
 ///
 /// Nor is there anything to do when a slot moves to another node as a whole, as Valkey 9 can.
-fn options() -> c_int {
+///
+/// # Safety
+///
+/// The module is being loaded.
+unsafe fn options() -> c_int {
     /// From Valkey's header. No other server known to us lists it among its options.
     const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
-    // SAFETY: a plain read; the function takes nothing and returns a number.
+    let options =
+        api::NO_IMPLICIT_SIGNAL_MODIFIED | api::HANDLE_IO_ERRORS | api::HANDLE_REPL_ASYNC_LOAD;
+    // SAFETY: promised by the caller; the function takes nothing and returns a number.
     let known = unsafe { raw::RedisModule_GetModuleOptionsAll.map_or(0, |known| known()) };
-    api::NO_IMPLICIT_SIGNAL_MODIFIED
-        | api::HANDLE_IO_ERRORS
-        | api::HANDLE_REPL_ASYNC_LOAD
-        | (known & HANDLE_ATOMIC_SLOT_MIGRATION)
+    options | (known & HANDLE_ATOMIC_SLOT_MIGRATION)
 }
 
-/// Every command that goes to replicas and the AOF. The server drops one that `rename-command` has
-/// taken away, without a word, and replicas would then differ.
-const REPLICATED: [&CStr; 8] = [
+/// Every command that goes to replicas and the AOF, or that the server puts around them there. It
+/// drops one that `rename-command` has taken away, without a word, or sends it under a name that
+/// nobody who reads the stream knows.
+const STREAM: [&CStr; 9] = [
     c"SET",
     c"INCR",
     c"INCRBY",
     c"RPUSH",
     c"LPOP",
     c"RPOP",
+    c"LTRIM",
     c"DEL",
     c"PEXPIREAT",
 ];
-
-/// Null until the module is loaded, and again once it is unloaded: the library may stay in memory,
-/// and be loaded once more.
-static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(ptr::null_mut());
 
 /// Called by the server when it loads the module.
 ///
@@ -249,9 +121,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 Ok(api) => api,
                 Err(missing) => return Err(refuse(ctx, TOO_OLD, missing)),
             };
-            let loaded = Box::new(Loaded::new(api).ok_or(Error::Internal)?);
+            let loaded = Box::new(Loaded::new(&api).ok_or(Error::Internal)?);
             let api = &loaded.api;
-            for command in REPLICATED {
+            for command in STREAM {
                 if !exists(ctx, api, command) {
                     return Err(refuse(
                         ctx,
@@ -265,15 +137,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 // One that is there already stays there when a module goes.
                 add(ctx, CATEGORY.as_ptr()) == api::OK || last_error() == Some(libc::EBUSY)
             });
-            register::<Fixed>(ctx, api, has_category)?;
-            register::<Token>(ctx, api, has_category)?;
-            register::<Slide>(ctx, api, has_category)?;
-            register::<Peek>(ctx, api, has_category)?;
-            figures::reset();
-            if let Some(register_info) = raw::RedisModule_RegisterInfoFunc {
-                register_info(ctx, Some(figures::info));
+            for command in &COMMANDS {
+                register(ctx, api, command, has_category)?;
             }
-            LOADED.store(Box::into_raw(loaded), Ordering::Relaxed);
+            stats::reset();
+            if let Some(register_info) = raw::RedisModule_RegisterInfoFunc {
+                register_info(ctx, Some(stats::info));
+            }
+            loaded.install();
             Ok(())
         }
     });
@@ -291,59 +162,27 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 #[unsafe(no_mangle)]
 #[expect(unreachable_pub, reason = "the server finds it by name")]
 pub unsafe extern "C" fn RedisModule_OnUnload(_ctx: *mut RedisModuleCtx) -> c_int {
-    let loaded = LOADED.swap(ptr::null_mut(), Ordering::Relaxed);
-    if !loaded.is_null() {
-        // SAFETY: it comes from a box, was taken out of its place just now, and no command uses it.
-        drop(unsafe { Box::from_raw(loaded) });
-    }
+    // SAFETY: promised by the caller.
+    unsafe { Loaded::remove() };
     api::OK
-}
-
-/// What the server calls when a client sends the command.
-unsafe extern "C" fn callback<E: Entry>(
-    ctx: *mut RedisModuleCtx,
-    argv: *mut *mut RedisModuleString,
-    argc: c_int,
-) -> c_int {
-    // SAFETY: it is there from before the first command until after the last, all on the server's
-    // main thread.
-    let Some(loaded) = (unsafe { LOADED.load(Ordering::Relaxed).as_ref() }) else {
-        return api::ERR;
-    };
-    // SAFETY: the context comes from the server, for this call.
-    let server = unsafe { Server::new(ctx, loaded) };
-    // SAFETY: as above.
-    let args = unsafe { Args::new(argv, argc) };
-    let result = guard(|| {
-        if args.len() < E::COMMAND.min_args {
-            return Err(Error::Arity);
-        }
-        E::run(server, args)
-    });
-    E::calls().count(&result);
-    server.reply(result)
-}
-
-/// Runs what the server asked for. A panic that crossed into the server would end it, so one that
-/// ever got in becomes an error here.
-fn guard<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Error::Internal))
 }
 
 /// # Safety
 ///
 /// `ctx` is the context of a module that is being loaded.
-unsafe fn register<E: Entry>(
+unsafe fn register(
     ctx: *mut RedisModuleCtx,
     api: &Api,
+    command: &Command,
     has_category: bool,
 ) -> Result<(), Error> {
     let Command {
         name,
         categories,
         flags,
+        callback,
         ..
-    } = E::COMMAND;
+    } = *command;
     let categories = if has_category {
         [categories, CATEGORY].map(CStr::to_bytes).join(&b' ')
     } else {
@@ -352,16 +191,8 @@ unsafe fn register<E: Entry>(
     let categories = CString::new(categories).map_err(|_| Error::Internal)?;
     // SAFETY: the server copies the strings; the read is a plain one.
     let registered = unsafe {
-        (api.create_command)(
-            ctx,
-            name.as_ptr(),
-            Some(callback::<E>),
-            flags.as_ptr(),
-            1,
-            1,
-            1,
-        ) == api::OK
-            && describe(api, (api.get_command)(ctx, name.as_ptr()), &E::COMMAND).is_ok()
+        (api.create_command)(ctx, name.as_ptr(), Some(callback), flags.as_ptr(), 1, 1, 1) == api::OK
+            && describe(api, (api.get_command)(ctx, name.as_ptr()), command).is_ok()
             && raw::RedisModule_SetCommandACLCategories.is_none_or(|set_categories| {
                 set_categories((api.get_command)(ctx, name.as_ptr()), categories.as_ptr())
                     == api::OK
@@ -379,22 +210,24 @@ fn last_error() -> Option<c_int> {
     std::io::Error::last_os_error().raw_os_error()
 }
 
-/// Whether the server has a command of this name. It is asked to run it without arguments, which it
-/// refuses for one reason or the other.
+/// Whether the server has a command of this name. It is asked where the keys of a call without
+/// arguments are, which runs and counts nothing.
 ///
 /// # Safety
 ///
 /// `ctx` is the context of a module that is being loaded.
 unsafe fn exists(ctx: *mut RedisModuleCtx, api: &Api, command: &CStr) -> bool {
-    // SAFETY: the format is empty, and nothing follows; a reply would be ours to free.
-    let reply = unsafe { (api.call)(ctx, command.as_ptr(), c"".as_ptr()) };
-    let unknown = last_error() == Some(libc::ENOENT);
-    if reply.is_null() {
-        return !unknown;
+    // SAFETY: the server copies the name; the string is ours, and freed once.
+    unsafe {
+        let name = command.to_bytes();
+        let name = (api.create_string)(ctx, name.as_ptr().cast(), name.len());
+        let (mut argv, mut found) = ([name], 0);
+        let keys = (api.get_command_keys)(ctx, argv.as_mut_ptr(), 1, &raw mut found);
+        let unknown = keys.is_null() && last_error() == Some(libc::ENOENT);
+        (api.free_string)(ctx, name);
+        (api.free)(keys.cast());
+        !unknown
     }
-    // SAFETY: as above.
-    unsafe { (api.free_call_reply)(reply) };
-    true
 }
 
 /// Says in the server's log why the module is not loaded: `why`, and `what` of it.
@@ -417,19 +250,4 @@ unsafe fn refuse(ctx: *mut RedisModuleCtx, why: &CStr, what: &CStr) -> Error {
         }
     }
     Error::Internal
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_becomes_an_error() {
-        let hook = panic::take_hook();
-        panic::set_hook(Box::new(|_| {}));
-        let result = guard(|| -> Result<(), Error> { panic!("a defect") });
-        panic::set_hook(hook);
-        assert_eq!(result, Err(Error::Internal));
-        assert_eq!(guard(|| Ok(7)), Ok(7));
-    }
 }

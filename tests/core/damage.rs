@@ -6,15 +6,16 @@ use proptest::sample::select;
 use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
 use redis_rl::error::InvalidState;
-use redis_rl::exact::{self, Log};
-use redis_rl::outcome::Outcome;
-use redis_rl::policy::{MAX_UNITS, Units};
-use redis_rl::state::{self, Bucket, Counter, State, Stored, Text, Windows};
-use redis_rl::{fixed, slide, token};
+use redis_rl::limiter::fixed::{Counter, FixedWindow};
+use redis_rl::limiter::log::{self, Entries};
+use redis_rl::limiter::slide::{SlidingWindow, Windows};
+use redis_rl::limiter::text::{Change, MAX_COUNT, State, Stored, Text};
+use redis_rl::limiter::token::{Level, TokenBucket};
+use redis_rl::policy::{self, MAX_UNITS, Units};
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
 use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
-use crate::store::{Form, Key, timestamp, units};
+use crate::store::{Judgement, Key, judge, judge_log, timestamp, units, valid};
 
 /// Numbers at every edge that a field of a state could have.
 fn numbers() -> impl Strategy<Value = u128> + Clone {
@@ -87,7 +88,7 @@ fn valid_buckets() -> impl Strategy<Value = String> + Clone {
 
 fn valid_windows() -> impl Strategy<Value = String> + Clone {
     let spans_ms = select(vec![1, 7, 1_000, 60_000, MAX_SPAN_MS - 1, MAX_SPAN_MS]);
-    let counts = prop_oneof![0..20_u64, 0..=state::MAX_COUNT, Just(state::MAX_COUNT)];
+    let counts = prop_oneof![0..20_u64, 0..=MAX_COUNT, Just(MAX_COUNT)];
     (spans_ms, instants_us(), counts.clone(), counts).prop_map(|(ms, at_us, previous, current)| {
         let start_ms = at_us / MS / ms * ms;
         format!("S1:{ms}:{start_ms}:{previous}:{}", current.max(1))
@@ -120,11 +121,10 @@ fn assert_in_range(reply: Reply, policy: Policy, cost: u64) {
 /// What a call is told, and the text and the expiry that it writes.
 type Told = (Reply, Option<(Text, Option<u64>)>);
 
-fn told<S: State>(outcome: Outcome<S>) -> Told {
-    let write = outcome.write;
+fn told<S: State>((decision, change): Judgement<Change<S>>) -> Told {
     (
-        outcome.decision.reply(),
-        write.map(|write| (write.state.encode(), write.expire_at_ms)),
+        decision.reply(),
+        change.map(|change| (change.state.encode(), change.expire_at_ms)),
     )
 }
 
@@ -135,11 +135,14 @@ fn decide(
     now: Timestamp,
     cost: Units,
 ) -> Result<Told, InvalidState> {
-    match Form::of(policy) {
-        Form::Fixed(policy) => fixed::decide(&policy, Some(stored), now, cost).map(told),
-        Form::Token(policy) => token::decide(&policy, Some(stored), now, cost).map(told),
-        Form::Slide(policy) => slide::decide(&policy, Some(stored), now, cost).map(told),
-        Form::Exact(_) => panic!("a log is no text"),
+    let stored = Some(stored);
+    match valid(policy) {
+        policy::Policy::Fixed(policy) => judge::<FixedWindow>(policy, stored, now, cost).map(told),
+        policy::Policy::Token(policy) => judge::<TokenBucket>(policy, stored, now, cost).map(told),
+        policy::Policy::Slide(policy) => {
+            judge::<SlidingWindow>(policy, stored, now, cost).map(told)
+        }
+        policy::Policy::Exact(_) => panic!("a log is no text"),
     }
 }
 
@@ -149,13 +152,13 @@ struct Watched {
     read: Vec<(u64, Timestamp)>,
 }
 
-impl Log for Watched {
+impl Entries for Watched {
     fn len(&self) -> u64 {
-        Log::len(&self.entries)
+        Entries::len(&self.entries)
     }
 
     fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
-        let entry = self.entries.get(index)?;
+        let entry = Entries::get(&mut self.entries, index)?;
         self.read.push((index, entry));
         Ok(entry)
     }
@@ -213,22 +216,27 @@ fn log_calls() -> impl Strategy<Value = LogCall> + Clone {
 }
 
 impl LogCall {
-    /// The outcome, and what was read of the list.
-    fn decide(&self) -> (Result<exact::Outcome, InvalidState>, Vec<(u64, Timestamp)>) {
+    /// The decision and the change, and what was read of the list.
+    fn decide(
+        &self,
+    ) -> (
+        Result<Judgement<log::Change>, InvalidState>,
+        Vec<(u64, Timestamp)>,
+    ) {
         let mut log = Watched {
             entries: self.entries.iter().map(|us| timestamp(*us)).collect(),
             read: Vec::new(),
         };
-        let Form::Exact(policy) = Form::of(self.policy) else {
+        let policy::Policy::Exact(policy) = valid(self.policy) else {
             panic!("a text is no log");
         };
-        let outcome = exact::decide(
+        let judgement = judge_log(
             policy,
             Some((&mut log, self.expires.then_some(LAST / MS))),
             timestamp(self.now_us),
             units(self.cost),
         );
-        (outcome, log.read)
+        (judgement, log.read)
     }
 }
 
@@ -240,14 +248,14 @@ proptest! {
         if let Ok(counter) = Counter::decode(&text) {
             assert_eq!(counter.encode().as_slice(), text.as_slice());
         }
-        if let Ok(bucket) = Bucket::decode(&text) {
-            assert_eq!(bucket.encode().as_slice(), text.as_slice());
+        if let Ok(level) = Level::decode(&text) {
+            assert_eq!(level.encode().as_slice(), text.as_slice());
         }
         if let Ok(windows) = Windows::decode(&text) {
             assert_eq!(windows.encode().as_slice(), text.as_slice());
         }
-        if let Ok(entry) = state::decode_entry(&text) {
-            assert_eq!(state::encode_entry(entry).as_slice(), text.as_slice());
+        if let Ok(entry) = log::decode_entry(&text) {
+            assert_eq!(log::encode_entry(entry).as_slice(), text.as_slice());
         }
         if let Some(number) = decimal::parse(&text) {
             assert_eq!(number.to_string().as_bytes(), text.as_slice());
@@ -295,7 +303,7 @@ proptest! {
         (policy, text) in prop_oneof![
             (token_policies(), valid_buckets()),
             (slide_policies(), valid_windows()),
-            (fixed_policies(), (1..=state::MAX_COUNT).prop_map(|count| count.to_string())),
+            (fixed_policies(), (1..=MAX_COUNT).prop_map(|count| count.to_string())),
         ],
         now_us in instants_us(),
         cost in costs(),
@@ -319,13 +327,13 @@ proptest! {
     fn any_list_is_an_error_or_decided_within_the_ranges(call in log_calls()) {
         let (outcome, _) = call.decide();
         let valid = call.entries.is_sorted() && !call.entries.is_empty() && call.expires;
-        let Ok(outcome) = outcome else {
+        let Ok((decision, change)) = outcome else {
             prop_assert!(!valid, "an error on a valid log");
             return Ok(());
         };
         prop_assert!(!call.entries.is_empty() && call.expires);
-        assert_in_range(outcome.decision.reply(), call.policy, call.cost);
-        if let Some(change) = outcome.change {
+        assert_in_range(decision.reply(), call.policy, call.cost);
+        if let Some(change) = change {
             let len = u64::try_from(call.entries.len()).unwrap();
             prop_assert!(change.trimmed + change.retimed <= len);
         }
@@ -378,7 +386,7 @@ fn any_byte_at_any_place_of_a_number_is_read_or_refused_for_what_it_is() {
 #[test]
 fn a_state_is_valid_up_to_the_edges_of_what_can_be_written() {
     let read = |text: &str| match text.as_bytes() {
-        [b'T', ..] => Bucket::decode(text.as_bytes()).is_ok(),
+        [b'T', ..] => Level::decode(text.as_bytes()).is_ok(),
         [b'S', ..] => Windows::decode(text.as_bytes()).is_ok(),
         _ => Counter::decode(text.as_bytes()).is_ok(),
     };
@@ -454,13 +462,13 @@ fn an_entry_is_sixteen_digits() {
         "1.77933120000e15",
     ] {
         assert_eq!(
-            state::decode_entry(text.as_bytes()),
+            log::decode_entry(text.as_bytes()),
             Err(InvalidState),
             "{text:?}"
         );
     }
     for text in ["1000000000000000", "9999999999999999"] {
-        assert!(state::decode_entry(text.as_bytes()).is_ok());
+        assert!(log::decode_entry(text.as_bytes()).is_ok());
     }
 }
 

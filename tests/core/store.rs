@@ -2,14 +2,17 @@
 //! as the shell does.
 
 use redis_rl::clock::Timestamp;
+use redis_rl::decision::Decision;
 use redis_rl::error::InvalidState;
-use redis_rl::exact::{self, Change};
-use redis_rl::outcome::Outcome;
+use redis_rl::limiter::Limiter;
+use redis_rl::limiter::fixed::{Counter, FixedWindow};
+use redis_rl::limiter::log::{self, Entries, Seen, SlidingLog};
+use redis_rl::limiter::slide::{SlidingWindow, Windows};
+use redis_rl::limiter::text::{self, State, Stored, TextLimiter};
+use redis_rl::limiter::token::{Level, TokenBucket};
 use redis_rl::policy::{
-    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy, Units,
+    self, ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy, Units,
 };
-use redis_rl::state::{self, Bucket, Counter, State, Stored, Windows, Write};
-use redis_rl::{fixed, slide, token};
 
 use crate::call::{Policy, Reply};
 
@@ -39,37 +42,58 @@ impl Value {
 }
 
 /// A policy as the core takes it.
-pub enum Form {
-    Fixed(FixedPolicy),
-    Token(TokenPolicy),
-    Slide(SlidePolicy),
-    Exact(ExactPolicy),
-}
-
-impl Form {
-    pub fn of(policy: Policy) -> Self {
-        let windowed = |limit, window_ms| SlidePolicy {
-            limit: units(limit),
-            window: span(window_ms),
-        };
-        match policy {
-            Policy::Fixed { limit, window_ms } => {
-                let SlidePolicy { limit, window } = windowed(limit, window_ms);
-                Self::Fixed(FixedPolicy { limit, window })
-            }
-            Policy::Token {
-                capacity,
-                refill,
-                period_ms,
-            } => Self::Token(
-                TokenPolicy::new(units(capacity), units(refill), span(period_ms)).unwrap(),
-            ),
-            Policy::Slide { limit, window_ms } => Self::Slide(windowed(limit, window_ms)),
-            Policy::Exact { limit, window_ms } => {
-                Self::Exact(ExactPolicy::new(windowed(limit, window_ms)).unwrap())
-            }
+pub fn valid(policy: Policy) -> policy::Policy {
+    let windowed = |limit, window_ms| SlidePolicy {
+        limit: units(limit),
+        window: span(window_ms),
+    };
+    match policy {
+        Policy::Fixed { limit, window_ms } => {
+            let SlidePolicy { limit, window } = windowed(limit, window_ms);
+            policy::Policy::Fixed(FixedPolicy { limit, window })
+        }
+        Policy::Token {
+            capacity,
+            refill,
+            period_ms,
+        } => policy::Policy::Token(
+            TokenPolicy::new(units(capacity), units(refill), span(period_ms)).unwrap(),
+        ),
+        Policy::Slide { limit, window_ms } => policy::Policy::Slide(windowed(limit, window_ms)),
+        Policy::Exact { limit, window_ms } => {
+            policy::Policy::Exact(ExactPolicy::new(windowed(limit, window_ms)).unwrap())
         }
     }
+}
+
+/// What a call is told, and what it stores.
+pub type Judgement<C> = (Decision, Option<C>);
+
+/// One call on a text.
+pub fn judge<L: TextLimiter>(
+    policy: L::Policy,
+    stored: Option<Stored<'_>>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Judgement<text::Change<L::State>>, InvalidState> {
+    let mut limiter = L::at(policy, stored, now)?;
+    let decision = limiter.decide(cost)?;
+    let change = limiter.stores(&decision).then(|| limiter.change());
+    Ok((decision, change))
+}
+
+/// The same of a log.
+pub fn judge_log(
+    policy: ExactPolicy,
+    stored: Option<(&mut impl Entries, Option<u64>)>,
+    now: Timestamp,
+    cost: Units,
+) -> Result<Judgement<log::Change>, InvalidState> {
+    let mut seen = Seen::new();
+    let mut limiter = SlidingLog::at(policy, stored, now, &mut seen)?;
+    let decision = limiter.decide(cost)?;
+    let change = limiter.stores(&decision).then(|| limiter.change());
+    Ok((decision, change))
 }
 
 impl Key {
@@ -121,13 +145,12 @@ impl Key {
             // The server deletes it.
             *self = Self::default();
         }
-        let reply = match Form::of(policy) {
-            Form::Fixed(policy) => self.apply(fixed::decide(&policy, self.stored(), now, cost)?),
-            Form::Token(policy) => self.apply(token::decide(&policy, self.stored(), now, cost)?),
-            Form::Slide(policy) => self.apply(slide::decide(&policy, self.stored(), now, cost)?),
-            Form::Exact(policy) => self.judge_log(policy, now, cost)?,
-        };
-        Ok(reply)
+        match valid(policy) {
+            policy::Policy::Fixed(policy) => self.apply::<FixedWindow>(policy, now, cost),
+            policy::Policy::Token(policy) => self.apply::<TokenBucket>(policy, now, cost),
+            policy::Policy::Slide(policy) => self.apply::<SlidingWindow>(policy, now, cost),
+            policy::Policy::Exact(policy) => self.apply_log(policy, now, cost),
+        }
     }
 
     /// What a call would be told, with nothing taken.
@@ -135,13 +158,16 @@ impl Key {
         let (now, cost) = (timestamp(now_us), units(cost));
         let absent = Self::default();
         let key = if self.is_live(now_us) { self } else { &absent };
-        let decision = match Form::of(policy) {
-            Form::Fixed(policy) => fixed::peek(&policy, key.stored(), now, cost),
-            Form::Token(policy) => token::peek(&policy, key.stored(), now, cost),
-            Form::Slide(policy) => slide::peek(&policy, key.stored(), now, cost),
-            Form::Exact(policy) => {
+        let decision = match valid(policy) {
+            policy::Policy::Fixed(policy) => FixedWindow::at(policy, key.stored(), now)?.peek(cost),
+            policy::Policy::Token(policy) => TokenBucket::at(policy, key.stored(), now)?.peek(cost),
+            policy::Policy::Slide(policy) => {
+                SlidingWindow::at(policy, key.stored(), now)?.peek(cost)
+            }
+            policy::Policy::Exact(policy) => {
                 let mut log = key.value.clone();
-                exact::peek(policy, log.entries(key.expire_at_ms), now, cost)
+                let (stored, mut seen) = (log.entries(key.expire_at_ms), Seen::new());
+                SlidingLog::at(policy, stored, now, &mut seen)?.peek(cost)
             }
         };
         Ok(decision?.reply())
@@ -158,26 +184,32 @@ impl Key {
         }
     }
 
-    fn apply<S: State>(&mut self, outcome: Outcome<S>) -> Reply {
-        if let Some(write) = outcome.write {
-            self.store_text(write);
+    fn apply<L: TextLimiter>(
+        &mut self,
+        policy: L::Policy,
+        now: Timestamp,
+        cost: Units,
+    ) -> Result<Reply, InvalidState> {
+        let (decision, change) = judge::<L>(policy, self.stored(), now, cost)?;
+        if let Some(change) = change {
+            self.store_text(&change);
         }
-        outcome.decision.reply()
+        Ok(decision.reply())
     }
 
-    fn store_text<S: State>(&mut self, write: Write<S>) {
-        let text = write.state.encode();
-        if let Some(added) = write.added {
+    fn store_text<S: State>(&mut self, change: &text::Change<S>) {
+        let text = change.state.encode();
+        if change.increment > 0 {
             // A replica is told `INCRBY`, which must come to the same.
             let Value::Text(before) = &self.value else {
                 panic!("nothing to increment")
             };
-            let count = Counter::decode(before).unwrap().0 + added.get();
+            let count = Counter::decode(before).unwrap().0 + change.increment;
             assert_eq!(Counter::decode(&text), Ok(Counter(count)));
-            assert_eq!(write.expire_at_ms, None, "INCRBY keeps the expiry");
+            assert_eq!(change.expire_at_ms, None, "INCRBY keeps the expiry");
         }
         self.value = Value::Text(text.to_vec());
-        self.set_expiry(write.expire_at_ms);
+        self.set_expiry(change.expire_at_ms);
     }
 
     /// Setting one costs a server more than any other step of a call, so none is set in vain.
@@ -188,21 +220,21 @@ impl Key {
         }
     }
 
-    fn judge_log(
+    fn apply_log(
         &mut self,
         policy: ExactPolicy,
         now: Timestamp,
         cost: Units,
     ) -> Result<Reply, InvalidState> {
         let log = self.value.entries(self.expire_at_ms);
-        let exact::Outcome { decision, change } = exact::decide(policy, log, now, cost)?;
+        let (decision, change) = judge_log(policy, log, now, cost)?;
         if let Some(change) = change {
             self.store_log(&change);
         }
         Ok(decision.reply())
     }
 
-    fn store_log(&mut self, change: &Change) {
+    fn store_log(&mut self, change: &log::Change) {
         if self.value == Value::Nothing {
             self.value = Value::Log(Vec::new());
         }
@@ -232,7 +264,7 @@ impl Key {
             Value::Text(text) => {
                 let again = match policy {
                     Policy::Fixed { .. } => Counter::decode(text).unwrap().encode(),
-                    Policy::Token { .. } => Bucket::decode(text).unwrap().encode(),
+                    Policy::Token { .. } => Level::decode(text).unwrap().encode(),
                     Policy::Slide { .. } => Windows::decode(text).unwrap().encode(),
                     Policy::Exact { .. } => panic!("a log is no text"),
                 };
@@ -240,13 +272,10 @@ impl Key {
             }
             Value::Log(entries) => {
                 assert!(entries.is_sorted(), "{entries:?}");
-                assert!((1..=MAX_LOG_LIMIT).contains(&exact::Log::len(entries)));
+                assert!((1..=MAX_LOG_LIMIT).contains(&Entries::len(entries)));
                 for alike in entries.chunk_by(|a, b| a == b) {
                     let entry = &alike[0];
-                    assert_eq!(
-                        state::decode_entry(&state::encode_entry(*entry)),
-                        Ok(*entry)
-                    );
+                    assert_eq!(log::decode_entry(&log::encode_entry(*entry)), Ok(*entry));
                 }
             }
         }

@@ -12,6 +12,7 @@ use redis_module::raw::{self, RedisModuleInfoCtx};
 use super::api::{self, c_text};
 use crate::decision::{Decision, RetryAfter};
 use crate::error::Error;
+use crate::policy::Policy;
 
 /// One count. It is written by commands alone, which never run at the same time.
 pub(super) struct Count(AtomicU64);
@@ -104,7 +105,16 @@ pub(super) static PEEK: Calls = Calls::new();
 /// Calls that found their key's stored time more than the jitter ahead, and moved it back.
 pub(super) static CLOCK_STEPS: Count = Count::new();
 static CLOCK_OUT_OF_RANGE: Count = Count::new();
-static INTERNAL_ERRORS: Count = Count::new();
+pub(super) static INTERNAL_ERRORS: Count = Count::new();
+
+/// Where the calls of the command with such a policy are counted.
+pub(super) fn of(policy: &Policy) -> &'static Calls {
+    match policy {
+        Policy::Fixed(_) => &FIXED,
+        Policy::Token(_) => &TOKEN,
+        Policy::Slide(_) | Policy::Exact(_) => &SLIDE,
+    }
+}
 
 type Field = (&'static CStr, &'static Count);
 

@@ -1,0 +1,311 @@
+//! `RL.TOKEN`: a token bucket that refills evenly, at microsecond steps, without a fraction lost.
+//!
+//! The bucket is that of Turner (1986) and of RFC 2697, kept in whole numbers: the level is counted
+//! in units of 1/`period_us` token, so that every microsecond adds exactly `refill` of them.
+//!
+//! ```text
+//! level(now) = min(capacity × period_us, level(then) + (now − then) × refill)
+//! admitted if level ≥ cost × period_us, which then leave
+//! ```
+//!
+//! It is also the leaky bucket as a meter, and GCRA (ITU-T I.371): the burst is `capacity`, the
+//! emission interval `period / refill`.
+//!
+//! ```
+//! use redis_rl::clock::Timestamp;
+//! use redis_rl::limiter::Limiter;
+//! use redis_rl::limiter::text::{Stored, TextLimiter};
+//! use redis_rl::limiter::token::TokenBucket;
+//! use redis_rl::policy::{Span, TokenPolicy, Units};
+//!
+//! // 10 tokens at most, 4 per second; 3 of them are left at some instant.
+//! let units = |n| Units::new(n).unwrap();
+//! let policy = TokenPolicy::new(units(10), units(4), Span::from_ms(1_000).unwrap()).unwrap();
+//! let then = 1_779_331_200_000_000;
+//! let text = b"T1:3000000:1000000:1779331200000000";
+//! let stored = Stored { text, expire_at_ms: Some(then / 1_000 + 60_000) };
+//! // A quarter of a second later there are 4, and all of them are taken. The next 4 take a
+//! // second to flow in, and the whole bucket 2.5.
+//! let now = Timestamp::from_us(then + 250_000).unwrap();
+//! let mut bucket = TokenBucket::at(policy, Some(stored), now).unwrap();
+//! assert_eq!(bucket.decide(units(4)).unwrap().reply(), [1, 10, 0, 1_000, 2_500]);
+//! ```
+
+use core::num::NonZeroU64;
+
+use super::text::{self, Change, State, Stored, Text, TextLimiter};
+use super::{Lifetime, Limiter};
+use crate::clock::{Judged, Timestamp};
+use crate::decimal;
+use crate::error::InvalidState;
+use crate::policy::{MAX_UNITS, Span, TokenPolicy, Units};
+use crate::wide::{div_ceil, div_floor, product};
+
+/// A bucket at one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    policy: TokenPolicy,
+    now: Timestamp,
+    /// The instant that `level` holds for, and whether it is before the stored one.
+    judged: Judged,
+    /// 0 … `full`, in units of 1/period token.
+    level: u128,
+    /// The capacity in the same units: below 2^53 × 2^52.
+    full: u128,
+    /// What is stored, full if nothing is, and until when.
+    stored: Level,
+    expire_at_ms: Option<u64>,
+    charged: bool,
+}
+
+impl TokenBucket {
+    fn units(&self, cost: Units) -> u128 {
+        product(cost.get(), self.policy.period().as_us())
+    }
+
+    /// When the level will have reached `goal`, at most the capacity.
+    fn ms_until(&self, goal: u128) -> u64 {
+        let missing = goal.saturating_sub(self.level);
+        // A policy fills within 100 years: 3.2 × 10^15.
+        let wait_us = div_ceil(missing, self.policy.refill().nonzero());
+        self.now
+            .ms_until(self.judged.at.as_us().saturating_add(wait_us))
+    }
+
+    /// The key may go once the bucket is full again. The expiry is set with as much slack as a
+    /// key may have, so that a bucket in use rarely needs a new one.
+    fn lifetime(&self) -> Lifetime {
+        let now_ms = self.now.as_ms();
+        // Twice the time to fill from empty: 2^53 × 2^43 before the division, below 2 × 2^42 after.
+        let period_ms = self.policy.period().as_ms();
+        let double = product(self.policy.capacity().get(), period_ms.saturating_mul(2));
+        let double_fill_ms = div_floor(double, self.policy.refill().nonzero());
+        let most_ms = now_ms.saturating_add(double_fill_ms).saturating_add(1_000);
+        Lifetime {
+            least_ms: now_ms.saturating_add(self.reset_after_ms()),
+            most_ms,
+            fresh_ms: most_ms,
+        }
+    }
+}
+
+impl TextLimiter for TokenBucket {
+    type Policy = TokenPolicy;
+    type State = Level;
+
+    #[expect(
+        clippy::inline_always,
+        reason = "a limiter is too large to be moved about"
+    )]
+    #[inline(always)]
+    fn at(
+        policy: TokenPolicy,
+        stored: Option<Stored<'_>>,
+        now: Timestamp,
+    ) -> Result<Self, InvalidState> {
+        let full = product(policy.capacity().get(), policy.period().as_us());
+        let mut bucket = Self {
+            policy,
+            now,
+            judged: Judged::now(now),
+            level: full,
+            full,
+            stored: Level {
+                level: full,
+                period: policy.period(),
+                time: now,
+            },
+            expire_at_ms: None,
+            charged: false,
+        };
+        if let Some(stored) = stored {
+            let then: Level = stored.read()?;
+            let judged = Judged::between(then.time.as_us(), now);
+            let elapsed_us = judged.at.as_us().saturating_sub(then.time.as_us());
+            // Below 2^54 µs × 2^53.
+            let refilled = product(elapsed_us, policy.refill().get());
+            let level = convert(then.level, then.period, policy.period()).saturating_add(refilled);
+            bucket.judged = judged;
+            bucket.level = level.min(full);
+            bucket.stored = then;
+            bucket.expire_at_ms = stored.expire_at_ms;
+        }
+        Ok(bucket)
+    }
+
+    #[inline]
+    fn change(&self) -> Change<Level> {
+        let time = self.judged.at;
+        if !self.charged {
+            return Change {
+                state: Level {
+                    time,
+                    ..self.stored
+                },
+                expire_at_ms: None,
+                increment: 0,
+            };
+        }
+        Change {
+            state: Level {
+                level: self.level,
+                period: self.policy.period(),
+                time,
+            },
+            expire_at_ms: self.lifetime().renew(self.expire_at_ms),
+            increment: 0,
+        }
+    }
+}
+
+impl Limiter for TokenBucket {
+    fn limit(&self) -> Units {
+        self.policy.capacity()
+    }
+
+    fn remaining(&self) -> u64 {
+        // At most the capacity.
+        div_floor(self.level, self.policy.period().nonzero_us())
+    }
+
+    fn wait_ms(&mut self, cost: Units) -> Result<u64, InvalidState> {
+        Ok(self.ms_until(self.units(cost)))
+    }
+
+    fn reset_after_ms(&self) -> u64 {
+        if self.level == self.full {
+            return 0;
+        }
+        self.ms_until(self.full)
+    }
+
+    fn stepped_back(&self) -> bool {
+        self.judged.stepped_back
+    }
+
+    fn charge(&mut self, cost: Units) {
+        self.level = self.level.saturating_sub(self.units(cost));
+        self.charged = true;
+    }
+}
+
+/// `level` in units of 1/`to` token instead of 1/`from`, rounded down.
+///
+/// Whole tokens and the fraction of one are converted apart, as their product needs up to 157
+/// bits: below 2^53 × 2^52 for the tokens, below 2^52 × 2^52 for the fraction.
+fn convert(level: u128, from: Span, to: Span) -> u128 {
+    if from == to {
+        return level;
+    }
+    let from: NonZeroU64 = from.nonzero_us();
+    let tokens = div_floor(level, from);
+    let fraction = level
+        .saturating_sub(product(tokens, from.get()))
+        .saturating_mul(u128::from(to.as_us()));
+    product(tokens, to.as_us()).saturating_add(u128::from(div_floor(fraction, from)))
+}
+
+/// What a bucket held at some instant, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// What the bucket held, in units of 1/`period` (in µs) token.
+    pub level: u128,
+    /// The unit of `level`.
+    pub period: Span,
+    /// When it held that much.
+    pub time: Timestamp,
+}
+
+impl Level {
+    const TAG: &'static [u8] = b"T1:";
+}
+
+impl State for Level {
+    #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
+    #[inline(always)]
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut rest = text::body(text, Self::TAG)?;
+        let level = decimal::take_wide(&mut rest)?;
+        let period = Span::from_us(decimal::take(&mut rest)?)?;
+        let time = Timestamp::from_us(decimal::sixteen_digits(rest)?)?;
+        // Of the largest bucket: 2^53 × 2^52.
+        let full = product(MAX_UNITS, period.as_us());
+        (level < full).then_some(Self {
+            level,
+            period,
+            time,
+        })
+    }
+
+    fn encode(self) -> Text {
+        let mut text = text::tagged(Self::TAG, self.level);
+        text::push_field(&mut text, self.period.as_us());
+        text::push_field(&mut text, self.time.as_us());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::MAX_SPAN_MS;
+
+    #[test]
+    fn a_level_reads_as_it_is_written() {
+        let level = Level {
+            level: 5_940_000_000,
+            period: Span::from_ms(60_000).unwrap(),
+            time: Timestamp::from_us(1_779_331_200_000_001).unwrap(),
+        };
+        assert_eq!(
+            level.encode().as_slice(),
+            b"T1:5940000000:60000000:1779331200000001"
+        );
+        assert_eq!(Level::decode(&level.encode()), Ok(level));
+    }
+
+    #[test]
+    fn the_longest_level_fits() {
+        let period = Span::from_ms(MAX_SPAN_MS).unwrap();
+        let level = Level {
+            level: product(MAX_UNITS, period.as_us()) - 1,
+            period,
+            time: Timestamp::MAX,
+        };
+        assert_eq!(Level::decode(&level.encode()), Ok(level));
+    }
+
+    #[test]
+    fn damaged_text_is_no_level() {
+        for text in [
+            "",
+            "T1",
+            "T1:",
+            "5",
+            "T1:1:1000",
+            "T1:1:1000:1779331200000001:",
+            "T1:1:1000:1779331200000001:0",
+            "T1:1:1000:17793312000000010",
+            "T1:1:1000:177933120000000",
+            "T1:1:1000:0779331200000001",
+            "T1:01:1000:1779331200000001",
+            "T1::1000:1779331200000001",
+            "T1:-1:1000:1779331200000001",
+            "T1:1:1001:1779331200000001",
+            "T1:1:0:1779331200000001",
+            "T1:1:3153600000001000:1779331200000001",
+            "T1:9007199254740991000:1000:1779331200000001",
+            "T2:1:1000:1779331200000001",
+            "S1:1:1000:1779331200000001",
+            " T1:1:1000:1779331200000001",
+            "T1:1:1000:1779331200000001\n",
+        ] {
+            assert_eq!(
+                Level::decode(text.as_bytes()),
+                Err(InvalidState),
+                "{text:?}"
+            );
+        }
+        assert!(Level::decode(b"T1:9007199254740990999:1000:1779331200000001").is_ok());
+    }
+}

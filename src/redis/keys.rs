@@ -1,0 +1,483 @@
+//! The only owner of open keys.
+//!
+//! The server hands out handles that do not know of each other: a value that one handle frees,
+//! another may still point to. So there is one [`Keys`] per call, it is borrowed for as long as a
+//! key is open, and whatever could change a key by another way (a listener, a command) needs it,
+//! or the key itself, in full. What is read of a key is borrowed from it, and gone before it is
+//! changed. A command over several keys opens them all here, once their names are known to differ.
+//!
+//! Changing a key can't fail: everything that could be refused is asked first.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_int};
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use core::slice;
+
+use redis_module::raw::RedisModuleKey;
+
+use super::api;
+use super::server::{OwnStr, Server, Str};
+use super::stats;
+use crate::clock::Timestamp;
+use crate::error::{Error, InvalidState};
+use crate::limiter::log::{self, Entries};
+
+/// The keys of one call.
+pub(super) struct Keys<'call> {
+    server: Server<'call>,
+}
+
+impl<'call> Keys<'call> {
+    /// # Safety
+    ///
+    /// The running call has no other.
+    pub(super) unsafe fn new(server: Server<'call>) -> Self {
+        Self { server }
+    }
+
+    pub(super) fn server(&self) -> Server<'call> {
+        self.server
+    }
+
+    /// Opens a key, existing or not, so that it can be written to. That alone is no change; see
+    /// [`Key::modified`].
+    pub(super) fn open<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
+        let handle = open_to_write(self.server, name);
+        Key(View::new(self.server, name, handle, api::WRITE))
+    }
+
+    /// Opens a key, if it exists, to be read alone.
+    pub(super) fn open_to_read<'key>(&'key mut self, name: Str<'key>) -> Option<View<'key>> {
+        let handle = open(self.server, name, api::READ);
+        (!handle.is_null()).then(|| View::new(self.server, name, handle, 0))
+    }
+
+    /// Tells that a call was refused, where the server is set to tell events of modules. The server
+    /// would look at that setting itself, but a refusal is to cost next to nothing.
+    ///
+    /// Another module that listens may change the key, so none is open.
+    pub(super) fn notify_refused(&mut self, name: Str<'_>) {
+        let Server { ctx, loaded } = self.server;
+        // SAFETY: the function takes nothing and returns a number.
+        let told = unsafe { (loaded.api.get_notify_keyspace_events)() };
+        if told & api::NOTIFY_MODULE == 0 {
+            return;
+        }
+        // SAFETY: the context is that of the running command, and the name is live.
+        unsafe {
+            (loaded.api.notify_keyspace_event)(
+                ctx,
+                api::NOTIFY_MODULE,
+                c"rl.refused".as_ptr(),
+                name.as_ptr(),
+            );
+        }
+    }
+}
+
+fn open(server: Server<'_>, name: Str<'_>, mode: c_int) -> *mut RedisModuleKey {
+    // SAFETY: the context is that of the running command, and the name is live.
+    unsafe { (server.loaded.api.open_key)(server.ctx, name.as_ptr(), mode) }
+}
+
+/// For writing, the server gives a handle for every key, existing or not: never null.
+fn open_to_write(server: Server<'_>, name: Str<'_>) -> *mut RedisModuleKey {
+    open(server, name, api::READ | api::WRITE)
+}
+
+/// # Safety
+///
+/// The handle is open, and not used afterwards.
+unsafe fn close(server: Server<'_>, handle: *mut RedisModuleKey) {
+    // SAFETY: promised by the caller.
+    unsafe { (server.loaded.api.close_key)(handle) }
+}
+
+/// What kind of value a key holds, as far as the commands can tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nothing,
+    String,
+    List,
+    Other,
+}
+
+/// Which end of a list.
+#[derive(Clone, Copy)]
+enum End {
+    Oldest,
+    Newest,
+}
+
+/// An open key as it can be looked into; it is closed when it is dropped.
+pub(super) struct View<'key> {
+    server: Server<'key>,
+    name: Str<'key>,
+    /// Null only inside [`Key::reopen_after`].
+    handle: *mut RedisModuleKey,
+    /// [`api::WRITE`] if it was opened for that too.
+    write: c_int,
+    /// Where the value's text is, once it has been read, until the key is changed.
+    text: Cell<Option<(NonNull<u8>, usize)>>,
+}
+
+impl<'key> View<'key> {
+    fn new(
+        server: Server<'key>,
+        name: Str<'key>,
+        handle: *mut RedisModuleKey,
+        write: c_int,
+    ) -> Self {
+        Self {
+            server,
+            name,
+            handle,
+            write,
+            text: Cell::new(None),
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        // SAFETY: the key is open.
+        match unsafe { (self.server.loaded.api.key_type)(self.handle) } {
+            api::EMPTY => Kind::Nothing,
+            api::STRING => Kind::String,
+            api::LIST => Kind::List,
+            _ => Kind::Other,
+        }
+    }
+
+    /// When the key expires, in ms since the epoch; `None` without a TTL.
+    pub(super) fn expire_at_ms(&self) -> Option<u64> {
+        // SAFETY: the key is open.
+        let at = unsafe { (self.server.loaded.api.get_abs_expire)(self.handle) };
+        u64::try_from(at).ok()
+    }
+
+    /// The bytes of a string value, none for an absent key; `None` for a value of another type.
+    pub(super) fn text(&self) -> Option<&[u8]> {
+        let text = self.text_for(self.write);
+        self.text.set(text);
+        let (text, len) = text?;
+        // SAFETY: that many bytes are there, and they stay as they are while the key is borrowed.
+        Some(unsafe { slice::from_raw_parts(text.as_ptr(), len) })
+    }
+
+    /// Where the bytes of a string value are, and how many. With [`api::WRITE`] they may be
+    /// overwritten: the value is this key's alone then.
+    fn text_for(&self, mode: c_int) -> Option<(NonNull<u8>, usize)> {
+        let mut len = 0;
+        // SAFETY: the key is open, for writing too where `mode` says so.
+        let text = unsafe { (self.server.loaded.api.string_dma)(self.handle, &raw mut len, mode) };
+        NonNull::new(text.cast()).map(|text| (text, len))
+    }
+
+    /// The list that the key holds.
+    pub(super) fn list(&self) -> List<'_> {
+        // SAFETY: the key is open.
+        let len = unsafe { (self.server.loaded.api.value_length)(self.handle) };
+        List {
+            view: self,
+            len: u64::try_from(len).unwrap_or(u64::MAX),
+            far: ptr::null_mut(),
+            last: None,
+        }
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the key is open, and this is its only close.
+            unsafe { close(self.server, self.handle) }
+        }
+    }
+}
+
+/// A list that is read entry by entry.
+///
+/// A handle walks from the entry that it read last, and a fresh one seeks from the nearer end. So
+/// for an entry far away a second handle is opened, which reads alone and is closed with this.
+pub(super) struct List<'view> {
+    view: &'view View<'view>,
+    len: u64,
+    /// Null if there is none.
+    far: *mut RedisModuleKey,
+    /// The index that was read last.
+    last: Option<u64>,
+}
+
+impl List<'_> {
+    /// So many steps are walked.
+    const NEAR: u64 = 8;
+
+    fn seek(&mut self) {
+        self.close_far();
+        let View {
+            server,
+            name,
+            write,
+            ..
+        } = *self.view;
+        // Without a trace: the call has been counted as an access.
+        self.far = open(server, name, api::READ | write | api::UNSEEN);
+    }
+
+    fn close_far(&mut self) {
+        let far = core::mem::replace(&mut self.far, ptr::null_mut());
+        if !far.is_null() {
+            // SAFETY: it was opened by `seek`, and has just been taken away.
+            unsafe { close(self.view.server, far) }
+        }
+    }
+}
+
+impl Entries for List<'_> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
+        if self
+            .last
+            .is_some_and(|last| last.abs_diff(index) > Self::NEAR)
+        {
+            self.seek();
+        }
+        self.last = Some(index);
+        let server = self.view.server;
+        let handle = if self.far.is_null() {
+            self.view.handle
+        } else {
+            self.far
+        };
+        let index = index.try_into().map_err(|_| InvalidState)?;
+        // SAFETY: the key is open; the string that comes back is ours.
+        let entry = unsafe { (server.loaded.api.list_get)(handle, index) };
+        let entry = NonNull::new(entry).ok_or(InvalidState)?;
+        // SAFETY: as above.
+        let entry = unsafe { OwnStr::new(server, entry) };
+        log::decode_entry(entry.bytes())
+    }
+}
+
+impl Drop for List<'_> {
+    fn drop(&mut self) {
+        self.close_far();
+    }
+}
+
+/// An open key that can be written to.
+pub(super) struct Key<'key>(View<'key>);
+
+impl<'key> Deref for Key<'key> {
+    type Target = View<'key>;
+
+    fn deref(&self) -> &View<'key> {
+        &self.0
+    }
+}
+
+impl<'key> Key<'key> {
+    /// Up to so many entries of a list are removed one by one. More are left to the server's own
+    /// command, which takes as long for ten thousand as for some ten.
+    const FEW: u64 = 8;
+
+    /// The most entries that a list of ours holds.
+    const MANY: usize = 10_000;
+
+    /// Whether the server would refuse a command that needs memory.
+    pub(super) fn out_of_memory(&self) -> bool {
+        self.server.out_of_memory(self.name)
+    }
+
+    /// Makes a string that can be pushed.
+    pub(super) fn entry(&self, text: &[u8]) -> Result<OwnStr<'key>, Error> {
+        self.server.string(text).ok_or(Error::Internal)
+    }
+
+    /// The handle, to change the value with. Drops the cached pointer: the text may move.
+    fn handle_to_change(&mut self) -> *mut RedisModuleKey {
+        self.0.text.set(None);
+        self.handle
+    }
+
+    /// Closes the handle, does something to the key by another way, and opens it again.
+    fn reopen_after<T>(&mut self, change: impl FnOnce(Server<'_>, Str<'_>) -> T) -> T {
+        self.0.text.set(None);
+        let handle = core::mem::replace(&mut self.0.handle, ptr::null_mut());
+        // SAFETY: it was open, and has just been taken away.
+        unsafe { close(self.server, handle) };
+        let result = change(self.server, self.name);
+        self.0.handle = open_to_write(self.server, self.name);
+        result
+    }
+
+    /// Deletes whatever the key holds. A handle that has read entries of a list holds an iterator,
+    /// and the server aborts when such a handle is left without its list; so a fresh one does it.
+    pub(super) fn delete(&mut self) {
+        self.reopen_after(|_, _| ());
+        let handle = self.handle_to_change();
+        // SAFETY: the key is open for writing.
+        check(unsafe { (self.server.loaded.api.delete_key)(handle) });
+    }
+
+    /// Sets the expiry of a key that exists, in ms since the epoch.
+    pub(super) fn set_expire_at_ms(&mut self, at: i64) {
+        let handle = self.handle_to_change();
+        // SAFETY: the key is open for writing.
+        check(unsafe { (self.server.loaded.api.set_abs_expire)(handle, at) });
+    }
+
+    /// Writes a string value in place; the expiry stays as it is.
+    pub(super) fn set_text(&mut self, text: &[u8]) {
+        let fits = |value: &(NonNull<u8>, usize)| value.1 == text.len();
+        let mut value = self.0.text.take().filter(fits);
+        if value.is_none() {
+            let handle = self.handle_to_change();
+            // SAFETY: the key is open for writing.
+            check(unsafe { (self.server.loaded.api.string_truncate)(handle, text.len()) });
+            value = self.text_for(api::WRITE).filter(fits);
+        }
+        let Some((bytes, len)) = value else {
+            return check(api::ERR);
+        };
+        // SAFETY: the value has as many bytes as the server said when it gave them out to be written,
+        // and it was not changed since: not by this handle, and nothing else can while it is open.
+        unsafe { bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), len) };
+    }
+
+    /// Removes so many entries from the ends of a list, of which some are left, and tells replicas
+    /// and the AOF.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
+    pub(super) fn trim(&mut self, oldest: u64, newest: u64) -> Result<(), Error> {
+        if oldest.saturating_add(newest) > Self::FEW {
+            return self.reopen_after(|server, name| trim(server, name, oldest, newest));
+        }
+        self.pop(End::Oldest, oldest);
+        self.pop(End::Newest, newest);
+        Ok(())
+    }
+
+    fn pop(&mut self, end: End, count: u64) {
+        let (place, command): (c_int, &CStr) = match end {
+            End::Oldest => (api::HEAD, c"LPOP"),
+            End::Newest => (api::TAIL, c"RPOP"),
+        };
+        for _ in 0..count {
+            let handle = self.handle_to_change();
+            // SAFETY: the key is open for writing.
+            let entry = unsafe { (self.server.loaded.api.list_pop)(handle, place) };
+            match NonNull::new(entry) {
+                // SAFETY: the string that comes back is ours.
+                Some(entry) => drop(unsafe { OwnStr::new(self.server, entry) }),
+                None => check(api::ERR),
+            }
+        }
+        match count {
+            0 => {}
+            1 => self.server.replicate_key(command, self.name),
+            _ => self
+                .server
+                .replicate_number(command, self.name, signed(count)),
+        }
+    }
+
+    /// Appends an entry so many times to a list, which is created if there is none, and tells
+    /// replicas and the AOF in one command, so that the key's name goes out once.
+    pub(super) fn push(&mut self, entry: Str<'_>, count: u64) {
+        const FEW: usize = 16;
+        match usize::try_from(count).unwrap_or(usize::MAX) {
+            0 => {}
+            1 => self.push_all(slice::from_ref(&entry)),
+            count @ ..=FEW => self.push_all([entry; FEW].split_at(count).0),
+            count => self.push_many(entry, count.min(Self::MANY)),
+        }
+    }
+
+    /// Apart, for its 80 kB of stack.
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "a server's main thread has megabytes, and no call allocates"
+    )]
+    #[inline(never)]
+    fn push_many(&mut self, entry: Str<'_>, count: usize) {
+        self.push_all([entry; Self::MANY].split_at(count).0);
+    }
+
+    fn push_all(&mut self, entries: &[Str<'_>]) {
+        for entry in entries {
+            let handle = self.handle_to_change();
+            // SAFETY: the key is open for writing, and the string is live; the server copies it.
+            check(unsafe { (self.server.loaded.api.list_push)(handle, api::TAIL, entry.as_ptr()) });
+        }
+        self.server.replicate_strings(c"RPUSH", self.name, entries);
+    }
+
+    /// Tells the server that the key was changed: for those who watch or cache it.
+    pub(super) fn modified(&self) {
+        self.server.modified(self.name);
+    }
+
+    /// Tells replicas and the AOF that the key has a new value and, if given, a new expiry.
+    pub(super) fn replicate_set(&self, value: &[u8], expire_at_ms: Option<i64>) {
+        self.server.replicate_set(self.name, value, expire_at_ms);
+    }
+
+    /// Tells replicas and the AOF that the count in the key grew.
+    pub(super) fn replicate_increment(&self, by: i64) {
+        self.server.replicate_increment(self.name, by);
+    }
+
+    /// Tells replicas and the AOF that the key is gone.
+    pub(super) fn replicate_delete(&self) {
+        self.server.replicate_key(c"DEL", self.name);
+    }
+
+    /// Tells replicas and the AOF when the key expires.
+    pub(super) fn replicate_expiry(&self, at: i64) {
+        self.server.replicate_number(c"PEXPIREAT", self.name, at);
+    }
+}
+
+/// Has the server trim a list that is not open, and tell replicas and the AOF.
+fn trim(server: Server<'_>, name: Str<'_>, oldest: u64, newest: u64) -> Result<(), Error> {
+    let (first, last) = (
+        signed(oldest),
+        signed(newest).saturating_add(1).saturating_neg(),
+    );
+    // SAFETY: the context is that of the running command; the format names a string and two
+    // numbers, and a live one and two follow.
+    let reply = unsafe {
+        (server.loaded.api.call)(
+            server.ctx,
+            c"LTRIM".as_ptr(),
+            c"!sll".as_ptr(),
+            name.as_ptr(),
+            first,
+            last,
+        )
+    };
+    match server.begins(reply, b"+OK") {
+        Some(true) => Ok(()),
+        _ => Err(Error::Internal),
+    }
+}
+
+/// What the server takes as a signed integer. All numbers of ours are far from where it stops.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Counts a change that the server refused, which only a defect of ours can bring about: what was
+/// asked for before rules it out. The call goes on, so that value, stream and reply still agree.
+fn check(status: c_int) {
+    debug_assert_eq!(status, api::OK, "the server takes every change");
+    if status != api::OK {
+        stats::INTERNAL_ERRORS.add_one();
+    }
+}
