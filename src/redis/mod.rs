@@ -85,7 +85,7 @@ unsafe fn options() -> c_int {
 /// Every command that goes to replicas and the AOF, or that the server puts around them there. It
 /// drops one that `rename-command` has taken away, without a word, or sends it under a name that
 /// nobody who reads the stream knows.
-const STREAM: [&CStr; 9] = [
+const STREAM: [&CStr; 12] = [
     c"SET",
     c"INCR",
     c"INCRBY",
@@ -95,6 +95,9 @@ const STREAM: [&CStr; 9] = [
     c"LTRIM",
     c"DEL",
     c"PEXPIREAT",
+    c"SELECT",
+    c"MULTI",
+    c"EXEC",
 ];
 
 /// Called by the server when it loads the module.
