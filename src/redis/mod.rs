@@ -73,13 +73,33 @@ const fn part(digits: &str) -> c_int {
 ///
 /// The module is being loaded.
 unsafe fn options() -> c_int {
-    /// From Valkey's header. No other server known to us lists it among its options.
+    /// From Valkey's header. Elsewhere the same bit may come to mean something else.
     const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
     let options =
         api::NO_IMPLICIT_SIGNAL_MODIFIED | api::HANDLE_IO_ERRORS | api::HANDLE_REPL_ASYNC_LOAD;
     // SAFETY: promised by the caller; the function takes nothing and returns a number.
     let known = unsafe { raw::RedisModule_GetModuleOptionsAll.map_or(0, |known| known()) };
-    options | (known & HANDLE_ATOMIC_SLOT_MIGRATION)
+    // SAFETY: promised by the caller.
+    if unsafe { is_valkey() } {
+        options | (known & HANDLE_ATOMIC_SLOT_MIGRATION)
+    } else {
+        options
+    }
+}
+
+/// Whether the server is Valkey: it alone has its functions under its own name, too.
+///
+/// # Safety
+///
+/// The module is being loaded.
+unsafe fn is_valkey() -> bool {
+    let mut function: *const () = ptr::null();
+    let name = c"ValkeyModule_SetModuleOptions";
+    // SAFETY: a plain read; the function writes a pointer, for which there is room.
+    unsafe {
+        raw::RedisModule_GetApi
+            .is_some_and(|get| get(name.as_ptr(), (&raw mut function).cast()) == api::OK)
+    }
 }
 
 /// Every command that goes to replicas and the AOF, or that the server puts around them there. It
