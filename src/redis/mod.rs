@@ -130,7 +130,7 @@ const STREAM: [&CStr; 12] = [
 pub unsafe extern "C" fn RedisModule_OnLoad(
     ctx: *mut RedisModuleCtx,
     _argv: *mut *mut RedisModuleString,
-    _argc: c_int,
+    argc: c_int,
 ) -> c_int {
     let loaded = guard(|| {
         // SAFETY: the context is the one the server loads this module with.
@@ -139,6 +139,13 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
                 raw::Export_RedisModule_Init(ctx, MODULE.as_ptr(), VERSION, api::API_VERSION);
             if init != api::OK {
                 return Err(refuse(ctx, c"there already is a module named", MODULE));
+            }
+            if argc > 0 {
+                return Err(refuse(
+                    ctx,
+                    c"it takes no arguments: end the loadmodule line after",
+                    c"libredis_rl.so",
+                ));
             }
             let api = match Api::resolve() {
                 Ok(api) => api,
