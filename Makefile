@@ -16,12 +16,12 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the module, target/release/libredis_rl.so
-	@tests/setup build
+	@scripts/setup build
 	cargo build --release --locked
 	@ls -l $(MODULE)
 
 run: build ## a Redis with the module in the foreground, on PORT (6379)
-	@server=$$(tests/setup server) && \
+	@server=$$(scripts/setup server) && \
 	echo && \
 	echo "  Starting $$($$server --version | cut -d ' ' -f 1-3) with the module. In another terminal:" && \
 	echo && \
@@ -33,12 +33,12 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 	exec $$server --port $(PORT) --loadmodule $(MODULE) --save '' --appendonly no
 
 demo: build ## a gateway that limits its callers: four calls and their answers (examples/gateway)
-	@tests/setup tool curl curl
+	@scripts/setup tool curl curl
 	cargo build --locked --example gateway
-	@server=$$(tests/setup server) && REDIS_SERVER=$$server MODULE=$(MODULE) GATEWAY=$(GATEWAY) examples/gateway/demo
+	@server=$$(scripts/setup server) && REDIS_SERVER=$$server MODULE=$(MODULE) GATEWAY=$(GATEWAY) examples/gateway/demo
 
 test: ## everything that shows that it works
-	@if tests/setup build && tests/setup lint; then \
+	@if scripts/setup build && scripts/setup lint; then \
 	    $(MAKE) --no-print-directory lint; \
 	else \
 	    echo "So formatting and lints were not checked (make lint)."; \
@@ -51,36 +51,36 @@ test: ## everything that shows that it works
 	fi
 
 lint: ## formatting, lints and documentation; with CI set, warnings are errors
-	@tests/setup build
-	@tests/setup lint
+	@scripts/setup build
+	@scripts/setup lint
 	cargo fmt --check $(if $(CI),,-- -l || echo "This rustfmt would format these otherwise.")
 	cargo clippy --locked --all-targets --quiet $(if $(CI),-- -D warnings)
 	RUSTDOCFLAGS="$(if $(CI),-D warnings)" cargo doc --locked --no-deps --document-private-items --quiet
 
 test-unit: ## the core, without a server
-	@tests/setup build
+	@scripts/setup build
 	cargo test --locked --lib --test core
 	cargo test --locked --doc
 
 test-server: build ## the module in a real server, REDIS_SERVER or the machine's own
-	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
+	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
 
 test-gateway: build ## the example application, over HTTP, with the module in a real server
-	@tests/setup tool curl curl
-	server=$$(tests/setup server) && REDIS_SERVER=$$server cargo test --locked --test gateway
+	@scripts/setup tool curl curl
+	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --test gateway
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers
-	@tests/setup fetch
-	tests/servers/fetch
-	@tests/servers/each
+	@scripts/setup fetch
+	scripts/servers/fetch
+	@scripts/servers/each
 
 test-clients: build ## the examples for client libraries, installed into .cache/clients
-	@tests/setup clients
-	server=$$(tests/setup server) && tests/clients/run $$server $(MODULE)
+	@scripts/setup clients
+	server=$$(scripts/setup server) && tests/clients/run $$server $(MODULE)
 
 test-monitoring: build ## INFO's figures in Prometheus, its alerts and panels, with the real exporter
-	@tests/setup monitoring
-	server=$$(tests/setup server) && tests/monitoring/run $$server $(MODULE)
+	@scripts/setup monitoring
+	server=$$(scripts/setup server) && tests/monitoring/run $$server $(MODULE)
 
 image: ## a container image of Redis with the module, IMAGE (redis-rl)
 	docker build -t $(IMAGE) .
@@ -93,22 +93,22 @@ test-image: ## builds the image on each of BASES and tests it in containers
 	done
 
 fuzz: ## fuzzes the core for SECONDS (600) per target
-	@tests/setup build
-	@tests/setup tool c++ g++
+	@scripts/setup build
+	@scripts/setup tool c++ g++
 	tests/fuzz/run $(or $(SECONDS),600)
 
 memcheck: build ## the server tests with every server under valgrind
-	@tests/setup tool valgrind valgrind
-	server=$$(tests/setup server) && REDIS_SERVER=$$server tests/memcheck $(FORM)
+	@scripts/setup tool valgrind valgrind
+	server=$$(scripts/setup server) && REDIS_SERVER=$$server scripts/memcheck $(FORM)
 
 soak: build ## KEYS (5000000) that come and go, and memory that returns to where it was
-	server=$$(tests/setup server) && REDIS_SERVER=$$server RL_SOAK_KEYS=$(or $(KEYS),5000000) \
+	server=$$(scripts/setup server) && REDIS_SERVER=$$server RL_SOAK_KEYS=$(or $(KEYS),5000000) \
 	    cargo test --locked --test server -- --ignored --nocapture soak
 
-BENCH = server=$$(tests/setup server) && REDIS_SERVER=$$server cargo bench --locked --quiet --bench commands --
+BENCH = server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo bench --locked --quiet --bench commands --
 
 bench: build ## the commands beside what one would use instead: every table, ROUNDS
-	@tests/setup tool valgrind valgrind
+	@scripts/setup tool valgrind valgrind
 	$(BENCH) full
 
 bench-quick: build ## the main rows of it, in under a minute
@@ -118,23 +118,23 @@ bench-core: ## micro-benchmarks of the core
 	cargo bench --locked --bench core
 
 instructions: build ## counts instructions per command into benches/instructions.tsv
-	@tests/setup tool valgrind valgrind
+	@scripts/setup tool valgrind valgrind
 	$(BENCH) update
 
 check-instructions: build ## fails where a command got dearer than benches/instructions.tsv says
-	@tests/setup tool valgrind valgrind
+	@scripts/setup tool valgrind valgrind
 	$(BENCH) check
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 RELEASE = $(dir $(MODULE))dist/libredis_rl-$(VERSION)-$(shell uname -m).so
 
 release: build ## the module to give away: stripped, mode 0755, with its checksum
-	@tests/setup tool strip binutils
+	@scripts/setup tool strip binutils
 	@mkdir -p $(dir $(RELEASE))
 	strip -o $(RELEASE) $(MODULE)
 	@chmod 0755 $(RELEASE)
 	@cd $(dir $(RELEASE)) && sha256sum $(notdir $(RELEASE)) > $(notdir $(RELEASE)).sha256
-	@tests/release $(RELEASE) $$(tests/setup server)
+	@scripts/check-release $(RELEASE) $$(scripts/setup server)
 
 clean: ## removes what was built and fetched
 	cargo clean
