@@ -95,7 +95,7 @@ test-image: ## builds the image on each of BASES and tests it in containers
 fuzz: ## fuzzes the core for SECONDS (600) per target
 	@scripts/setup build
 	@scripts/setup tool c++ g++
-	tests/fuzz/run $(or $(SECONDS),600)
+	scripts/fuzz $(or $(SECONDS),600)
 
 memcheck: build ## the server tests with every server under valgrind
 	@scripts/setup tool valgrind valgrind
