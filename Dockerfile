@@ -18,10 +18,15 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 
-# The dependencies, in a layer that stays as long as they do.
+# The dependencies, in a layer that stays as long as they do. Cargo reads the manifests of all
+# members of the workspace and wants a source file for each, but builds and fetches only what the
+# module needs.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src \
- && echo '//! Nothing yet.' >src/lib.rs \
+COPY examples/gateway/Cargo.toml examples/gateway/
+COPY tests/support/Cargo.toml tests/support/
+RUN for source in src/lib.rs examples/gateway/src/main.rs tests/support/src/lib.rs; do \
+      mkdir -p "${source%/*}" && echo '//! Nothing yet.' >"$source" || exit 1; \
+    done \
  && cargo build --release --locked --lib
 
 # The module. A source older than the empty library above would pass for built: hence the touch.

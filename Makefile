@@ -6,7 +6,7 @@ IMAGE ?= redis-rl
 BASES ?= redis:8 redis:7 valkey/valkey:8
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/libredis_rl.so
-GATEWAY := $(TARGET)/debug/examples/gateway
+GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo test lint test-unit test-server test-servers test-gateway test-clients test-monitoring \
@@ -34,7 +34,7 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 
 demo: build ## a gateway that limits its callers: four calls and their answers (examples/gateway)
 	@scripts/setup tool curl curl
-	cargo build --locked --example gateway
+	cargo build --locked --package gateway
 	@server=$$(scripts/setup server) && REDIS_SERVER=$$server MODULE=$(MODULE) GATEWAY=$(GATEWAY) examples/gateway/demo
 
 test: ## everything that shows that it works
@@ -53,9 +53,9 @@ test: ## everything that shows that it works
 lint: ## formatting, lints and documentation; with CI set, warnings are errors
 	@scripts/setup build
 	@scripts/setup lint
-	cargo fmt --check $(if $(CI),,-- -l || echo "This rustfmt would format these otherwise.")
-	cargo clippy --locked --all-targets --quiet $(if $(CI),-- -D warnings)
-	RUSTDOCFLAGS="$(if $(CI),-D warnings)" cargo doc --locked --no-deps --document-private-items --quiet
+	cargo fmt --all --check $(if $(CI),,-- -l || echo "This rustfmt would format these otherwise.")
+	cargo clippy --locked --workspace --all-targets --quiet $(if $(CI),-- -D warnings)
+	RUSTDOCFLAGS="$(if $(CI),-D warnings)" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 test-unit: ## the core, without a server
 	@scripts/setup build
@@ -67,7 +67,7 @@ test-server: build ## the module in a real server, REDIS_SERVER or the machine's
 
 test-gateway: build ## the example application, over HTTP, with the module in a real server
 	@scripts/setup tool curl curl
-	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --test gateway
+	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --package gateway
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers
 	@scripts/setup fetch

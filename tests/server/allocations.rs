@@ -8,7 +8,7 @@ use std::process::Command;
 
 use redis::{Connection, Value};
 
-use crate::support::{self, Options, Server, T0, send, try_send};
+use support::{Options, Server, T0, send, try_send};
 
 /// What `allocations.c` tells, in its order.
 struct Counts {

@@ -5,7 +5,7 @@ use std::fs;
 
 use redis::{Client, Connection, Value};
 
-use crate::support::{
+use support::{
     DEADLINE, Options, Snapshot, ask, changes, error, error_text, free_port, info, send, snapshot,
     try_send, wait_until,
 };

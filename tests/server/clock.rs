@@ -1,6 +1,6 @@
 //! Clocks that jitter and clocks that are set: what is stored, and that nothing is granted.
 
-use crate::support::{Server, T0, ask, changes, error, error_text, send, snapshot, try_send};
+use support::{Server, T0, ask, changes, error, error_text, send, snapshot, try_send};
 
 const CLOCK: &str = "ERR server clock out of range";
 

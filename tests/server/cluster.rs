@@ -5,9 +5,7 @@ use std::thread;
 
 use redis::{Connection, Value};
 
-use crate::support::{
-    Options, Server, ask, error, error_text, free_port, send, try_send, wait_until,
-};
+use support::{Options, Server, ask, error, error_text, free_port, send, try_send, wait_until};
 
 /// Primaries that share the slots evenly.
 struct Cluster {

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{Server, T0, send};
+use support::{Server, T0, send};
 
 #[test]
 fn transactions_and_scripts_get_the_same_answers() {

@@ -2,7 +2,7 @@
 
 use redis::{Connection, Value};
 
-use crate::support::{Options, Server, ask, error, info_text, module, send};
+use support::{Options, Server, ask, error, info_text, module, send};
 
 fn text(value: &Value) -> String {
     match value {

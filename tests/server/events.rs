@@ -2,7 +2,7 @@
 
 use redis::{Connection, PubSub};
 
-use crate::support::{DEADLINE, Options, Server, ask, c_library, changes, error, send};
+use support::{DEADLINE, Options, Server, ask, c_library, changes, error, send};
 
 fn events(server: &Server) -> Vec<(String, String)> {
     let mut connection = server.connect();

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::support::{
+use support::{
     Options, Server, T0, ask, caught_up, follow, free_port, send, server_binary, snapshot,
     try_send, wait_until,
 };

@@ -5,9 +5,7 @@ use std::thread;
 
 use redis::Connection;
 
-use crate::support::{
-    Options, Server, T0, ask, error, info_text, module, send, try_send, wait_until,
-};
+use support::{Options, Server, T0, ask, error, info_text, module, send, try_send, wait_until};
 
 const SECOND: u64 = 1_000_000;
 
@@ -225,9 +223,9 @@ fn counts_begin_when_the_module_is_loaded() {
 fn a_replica_counts_what_it_was_asked_itself() {
     let primary = Options::new().primary().start();
     let replica = Options::new().tcp().start();
-    crate::support::follow(&replica, &primary);
+    support::follow(&replica, &primary);
     ask(&mut primary.connect(), "RL.FIXED f 5 60000");
-    crate::support::caught_up(&replica, &primary);
+    support::caught_up(&replica, &primary);
     let mut connection = replica.connect();
     wait_until("the key on the replica", || {
         send::<usize>(&mut connection, &["EXISTS", "f"]) == 1

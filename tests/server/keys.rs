@@ -1,6 +1,6 @@
 //! Keys that somebody else made, and keys that are over.
 
-use crate::support::{INVALID_STATE, Options, Server, T0, ask, error, send, try_send};
+use support::{INVALID_STATE, Options, Server, T0, ask, error, send, try_send};
 
 const CALLS: [&str; 4] = [
     "RL.FIXED k 5 60000",

@@ -7,7 +7,7 @@ use std::thread;
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::support::{Options, T0, ask, error, module, send};
+use support::{Options, T0, ask, error, module, send};
 
 fn modules(connection: &mut redis::Connection) -> usize {
     let list = format!("{:?}", send::<Value>(connection, &["MODULE", "LIST"]));

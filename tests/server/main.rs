@@ -38,5 +38,3 @@ mod refusals;
 mod replay;
 mod replication;
 mod soak;
-#[allow(dead_code, reason = "each promise uses what it needs")]
-mod support;

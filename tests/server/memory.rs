@@ -3,7 +3,7 @@
 
 use redis::{Connection, ConnectionLike, Value};
 
-use crate::support::{
+use support::{
     Options, Server, T0, ask, changes, error, error_text, info, send, snapshot, try_send,
     wait_until,
 };

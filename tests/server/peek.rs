@@ -2,7 +2,7 @@
 
 use redis::{Connection, Value};
 
-use crate::support::{
+use support::{
     INVALID_STATE, Options, Server, T0, WRONG_TYPE, ask, caught_up, changes, error, follow, info,
     send, send_bytes, snapshot,
 };

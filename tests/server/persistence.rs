@@ -9,7 +9,7 @@ use std::thread;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use crate::support::{
+use support::{
     DEADLINE, Options, Server, T0, ask, caught_up, changes, follow, info, send, send_bytes,
     snapshot, try_send, wait_until,
 };

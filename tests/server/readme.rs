@@ -5,7 +5,7 @@
 
 use redis::Value;
 
-use crate::support::{Server, T0, error_text, send_bytes};
+use support::{Server, T0, error_text, send_bytes};
 
 const PROMPT: &str = "127.0.0.1:6379> ";
 

@@ -1,6 +1,6 @@
 //! A refusal is free, and an admitted call is one change.
 
-use crate::support::{Options, Server, T0, ask, changes, info, send, snapshot, try_send};
+use support::{Options, Server, T0, ask, changes, info, send, snapshot, try_send};
 
 /// One call per algorithm that admits two and then refuses.
 const CALLS: [&str; 4] = [

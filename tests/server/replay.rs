@@ -4,7 +4,7 @@
 use redis::Connection;
 use serde::Deserialize;
 
-use crate::support::{Server, send, snapshot};
+use support::{Server, send, snapshot};
 
 #[derive(Deserialize)]
 struct Scenario {
@@ -23,7 +23,7 @@ struct Step {
 }
 
 fn replay(scenarios: &str) {
-    let server = Server::at(crate::support::T0);
+    let server = Server::at(support::T0);
     let mut connection = server.connect();
     let mut steps = 0;
     for line in scenarios.lines() {

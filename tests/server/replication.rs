@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use redis::{Connection, Value};
 
-use crate::support::{DEADLINE, Options, Server, T0, ask, error, send, try_send};
+use support::{DEADLINE, Options, Server, T0, ask, error, send, try_send};
 
 const SECOND: u64 = 1_000_000;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::Connection;
 
-use crate::support::{DEADLINE, Server, T0, info, send, wait_until};
+use support::{DEADLINE, Server, T0, info, send, wait_until};
 
 /// New keys between two moves of the clock: a quarter of each form.
 const LOT: u64 = 2_000;

@@ -4,7 +4,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::support::{Server, ask, send};
+use support::{Server, ask, send};
 
 fn admitted_of(server: &Server, threads: usize, calls: usize, line: &'static str) -> i64 {
     let callers: Vec<_> = (0..threads)

@@ -1,6 +1,6 @@
 //! Every error, by its full text and in its order, and what it leaves as it was.
 
-use crate::support::{Server, ask, changes, error, send, snapshot};
+use support::{Server, ask, changes, error, send, snapshot};
 
 const LIMIT: &str =
     "ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991";

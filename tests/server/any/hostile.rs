@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{Server, error_text, send, send_bytes};
+use support::{Server, error_text, send, send_bytes};
 
 fn hostile_words() -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = [

@@ -3,7 +3,7 @@
 
 use redis::Connection;
 
-use crate::support::{
+use support::{
     INVALID_STATE as INVALID, Server, WRONG_TYPE, ask, error, send, send_bytes, snapshot,
 };
 

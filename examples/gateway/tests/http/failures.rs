@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::gateway::{API_KEYS, Client, Gateway, hourly, keys, kill, redis_url, route, rules};
 use crate::proxy::Proxy;
-use crate::support::{Options, Server, send, snapshot, wait_until};
+use support::{Options, Server, send, snapshot, wait_until};
 
 /// How long a gateway may take to ask Redis again once it is back: the pause of its breaker, and an
 /// attempt to connect, with room for a busy machine.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::{Gateway, hourly, keys, redis_url, route, rules};
-use crate::support::{Server, T0, send};
+use support::{Server, T0, send};
 
 fn start(server: &Server, routes: &[Value]) -> Gateway {
     Gateway::start(&redis_url(server), &rules(routes))

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{DEADLINE, Server, built, end_of, end_with_this_thread, send, wait_until};
+use support::{DEADLINE, Server, end_of, end_with_this_thread, send, wait_until};
 
 /// Tenants and their API keys. The third has two.
 pub const API_KEYS: [(&str, &str); 4] = [
@@ -28,11 +26,8 @@ pub const API_KEYS: [(&str, &str); 4] = [
 /// The API key of the tenant that most tests call as.
 pub const API_KEY: &str = API_KEYS[0].1;
 
-/// The example, brought up to date.
-pub fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| built(&["--example", "gateway"], "debug/examples/gateway"))
-}
+/// The application, as cargo builds it for these tests.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_gateway");
 
 /// The address of a server for the gateway.
 pub fn redis_url(server: &Server) -> String {
@@ -104,7 +99,7 @@ impl Gateway {
         let dir = TempDir::new().expect("a temporary folder");
         fs::write(dir.path().join("rules.json"), rules).expect("rules");
         let log = File::create(dir.path().join("log")).expect("a log");
-        let mut command = Command::new(binary());
+        let mut command = Command::new(BINARY);
         command
             .current_dir(dir.path())
             .env("GATEWAY_LISTEN", "127.0.0.1:0")

@@ -20,6 +20,3 @@ mod failures;
 mod gateway;
 mod proxy;
 mod reload;
-#[path = "../server/support.rs"]
-#[allow(dead_code, reason = "each promise uses what it needs")]
-mod support;

@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::gateway::{API_KEY, API_KEYS, Gateway, hourly, keys, redis_url, route, rules};
-use crate::support::{Server, wait_until};
+use support::{Server, wait_until};
 
 const RELOADED: &str = "rules reloaded";
 const KEPT: &str = "the old rules stay in force";
@@ -222,7 +222,7 @@ fn a_gateway_ends_when_asked() {
 
 #[test]
 fn the_rules_beside_the_example_are_valid() {
-    let rules = include_str!("../../examples/gateway/rules.json");
+    let rules = include_str!("../../rules.json");
     let server = Server::start();
     let gateway = Gateway::start(&redis_url(&server), &serde_json::from_str(rules).unwrap());
     let answer = gateway.client().get_as("/search", "demo-key", &[]);

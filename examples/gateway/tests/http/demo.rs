@@ -2,13 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use tempfile::TempDir;
 
-use crate::gateway::{binary, kill_group};
-use crate::support::{end_of, module, server_binary, wait_until};
+use crate::gateway::{BINARY, kill_group};
+use support::{end_of, module, server_binary, wait_until};
 
 /// A demo in a process group of its own, with a folder for its files.
 struct Demo {
@@ -21,12 +20,11 @@ impl Demo {
     fn start() -> Self {
         let [temporary, shown] = [(); 2].map(|()| TempDir::new().expect("a temporary folder"));
         let output = File::create(shown.path().join("output")).expect("a file");
-        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gateway/demo");
-        let child = Command::new(demo)
+        let child = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/demo"))
             .env("TMPDIR", temporary.path())
             .env("REDIS_SERVER", server_binary())
             .env("MODULE", module())
-            .env("GATEWAY", binary())
+            .env("GATEWAY", BINARY)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(output)

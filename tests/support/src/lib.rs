@@ -5,6 +5,22 @@
 //! `REDIS_SERVER` names the binary, `redis-server` unless set. `REDIS_URL` names a server that is
 //! running already, for the tests in `any`, which then take turns on it.
 
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    unsafe_code,
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::new_without_default,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail"
+)]
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -42,23 +58,42 @@ pub fn module() -> &'static Path {
         if let Some(path) = std::env::var_os("RL_MODULE") {
             return fs::canonicalize(path).expect("RL_MODULE names a file");
         }
-        built(&["--release", "--lib"], "release/libredis_rl.so")
+        let cargo = ["build", "--release", "--lib", "--package", "redis-rl"];
+        let status = Command::new(env!("CARGO"))
+            .args(cargo)
+            .args(["--locked", "--quiet"])
+            .current_dir(top())
+            .status();
+        assert!(status.expect("cargo runs").success(), "the module builds");
+        target().join("release/libredis_rl.so")
     })
 }
 
-/// A C library whose source lies beside these tests, compiled once.
+/// The top folder of the project.
+fn top() -> &'static Path {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    top.expect("this crate is two folders below it")
+}
+
+/// Where cargo builds.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(top().join("target"), PathBuf::from)
+}
+
+/// A C library whose source lies in this crate's folder, compiled once.
 pub fn c_library(name: &'static str) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("every library compiles");
     let compile = || {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server");
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{name}-{}.so", std::process::id()));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.c"));
+        let folder = target().join("tmp");
+        fs::create_dir_all(&folder).expect("a folder for libraries");
+        let library = folder.join(format!("{name}-{}.so", std::process::id()));
         let status = Command::new("cc")
             .args([
                 "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
             ])
-            .args([&library, &tests.join(format!("{name}.c"))])
+            .args([&library, &source])
             .status();
         assert!(
             status.expect("a C compiler runs").success(),
@@ -87,6 +122,7 @@ struct Process {
 
 /// How a server is to be started.
 #[derive(Clone)]
+#[must_use]
 pub struct Options {
     args: Vec<String>,
     module: bool,
@@ -126,7 +162,7 @@ impl Options {
         self
     }
 
-    /// Load a C library that stands beside these tests before all others.
+    /// Load a C library of this crate's folder before all others.
     pub fn preload(mut self, name: &'static str) -> Self {
         self.preload.push(c_library(name));
         self
@@ -415,19 +451,6 @@ pub fn end_with_this_thread(command: &mut Command) {
             Ok(())
         });
     }
-}
-
-/// What cargo builds with these arguments, brought up to date.
-pub fn built(args: &[&str], product: &str) -> PathBuf {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet"])
-        .args(args)
-        .current_dir(top)
-        .status();
-    assert!(built.expect("cargo runs").success(), "{product} builds");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
-    target.join(product)
 }
 
 fn connect(url: &str) -> Result<Connection, RedisError> {

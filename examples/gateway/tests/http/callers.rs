@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::gateway::{API_KEY, API_KEYS, Gateway, hourly, keys, redis_url, route, rules};
-use crate::support::Server;
+use support::Server;
 
 #[test]
 fn only_a_known_api_key_is_let_in() {
