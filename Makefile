@@ -4,6 +4,8 @@ PORT ?= 6379
 IMAGE ?= redis-rl
 # What `make test-image` builds on, the first one being the Dockerfile's default.
 BASES ?= redis:8 redis:7 valkey/valkey:8
+# The one place that names the version is Cargo.toml.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
@@ -83,12 +85,12 @@ test-monitoring: build ## INFO's figures in Prometheus, its alerts and panels, w
 	server=$$(scripts/setup server) && tests/monitoring/run $$server $(MODULE)
 
 image: ## a container image of Redis with the module, IMAGE (redis-rl)
-	docker build -t $(IMAGE) .
+	docker build -t $(IMAGE) --build-arg VERSION=$(VERSION) .
 
 test-image: ## builds the image on each of BASES and tests it in containers
 	@for base in $(BASES); do \
 	    tag=$(IMAGE):$$(echo $$base | tr '/:' '--') && \
-	    docker build -t $$tag --build-arg REDIS_IMAGE=$$base . && \
+	    docker build -t $$tag --build-arg REDIS_IMAGE=$$base --build-arg VERSION=$(VERSION) . && \
 	    tests/image $$tag || exit 1; \
 	done
 
@@ -125,7 +127,6 @@ check-instructions: build ## fails where a command got dearer than benches/instr
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) check
 
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 RELEASE = $(dir $(MODULE))dist/libredis_rl-$(VERSION)-$(shell uname -m).so
 
 release: build ## the module to give away: stripped, mode 0755, with its checksum
