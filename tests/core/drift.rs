@@ -2,20 +2,10 @@
 
 use std::collections::HashMap;
 
+use support::random::Random;
+
 use crate::call::{T0, exact, slide, token};
 use crate::store::Key;
-
-/// Marsaglia's xorshift: random enough for gaps and costs.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// 3 tokens in 7 ms are no whole number of tokens at any microsecond but a few.
 #[test]
@@ -23,7 +13,7 @@ fn a_bucket_does_not_drift_in_a_million_steps() {
     const PERIOD_MS: u64 = 7;
     let (capacity, refill) = (1_000_000, 3);
     let policy = token(capacity, refill, PERIOD_MS);
-    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    let mut random = Random::from(0x2545_F491_4F6C_DD1D);
     let mut key = Key::default();
     let mut now_us = T0;
     let mut taken = 0;
@@ -56,7 +46,7 @@ fn a_bucket_does_not_drift_in_a_million_steps() {
 fn a_counter_does_not_drift_in_a_hundred_thousand_steps() {
     const WINDOW_MS: u64 = 700;
     let policy = slide(1_000, WINDOW_MS);
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Random::from(0x9E37_79B9_7F4A_7C15);
     let mut key = Key::default();
     let mut totals = HashMap::<u64, u64>::new();
     let mut now_us = T0;
@@ -88,7 +78,7 @@ fn a_counter_does_not_drift_in_a_hundred_thousand_steps() {
 fn a_log_does_not_drift_in_a_hundred_thousand_steps() {
     const WINDOW_MS: u64 = 70;
     let policy = exact(30, WINDOW_MS);
-    let mut random = Random(0xD1B5_4A32_D192_ED03);
+    let mut random = Random::from(0xD1B5_4A32_D192_ED03);
     let mut key = Key::default();
     let mut admissions = Vec::new();
     let mut now_us = T0;

@@ -23,7 +23,6 @@
     reason = "a test may fail"
 )]
 
-mod call;
 mod oracle;
 mod random;
 mod run;
@@ -38,3 +37,5 @@ mod drift;
 mod examples;
 mod extremes;
 mod steps;
+
+use support::call;

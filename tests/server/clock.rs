@@ -1,10 +1,9 @@
 //! Clocks that jitter and clocks that are set: what is stored, and that nothing is granted.
 
-use support::{Server, T0, ask, changes, error, error_text, send, snapshot, try_send};
+use support::call::{FIRST, LAST};
+use support::{SECOND, Server, T0, ask, changes, error, error_text, send, snapshot, try_send};
 
 const CLOCK: &str = "ERR server clock out of range";
-
-const SECOND: u64 = 1_000_000;
 
 #[test]
 fn a_step_back_across_a_windows_edge_grants_nothing() {
@@ -189,12 +188,7 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
     let server = Server::at(T0);
     let mut connection = server.connect();
     send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
-    for us in [
-        1_000_000,
-        999_999_999_999_999,
-        10_000_000_000_000_000,
-        15_000_000_000_000_000,
-    ] {
+    for us in [1_000_000, FIRST - 1, LAST + 1, 15_000_000_000_000_000] {
         server.set_clock(us);
         for call in [
             "RL.FIXED k 1 1",
@@ -211,7 +205,7 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
         );
         assert_eq!(error(&mut connection, "RL.FIXED hash 1 1"), CLOCK);
     }
-    for us in [1_000_000_000_000_000, 9_999_999_999_999_999] {
+    for us in [FIRST, LAST] {
         server.set_clock(us);
         send::<()>(&mut connection, &["FLUSHALL"]);
         for call in [
@@ -231,10 +225,10 @@ fn every_clock_gets_an_answer() {
     let mut connection = server.connect();
     for us in [
         1,
-        1_000_000_000_000_000,
-        1_000_000_000_000_001,
-        9_999_999_999_999_999,
-        10_000_000_000_000_000,
+        FIRST,
+        FIRST + 1,
+        LAST,
+        LAST + 1,
         T0,
         4_000_000_000_000_000,
         T0 - 1,

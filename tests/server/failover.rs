@@ -8,11 +8,9 @@ use redis::Value;
 use tempfile::TempDir;
 
 use support::{
-    Options, Server, T0, ask, caught_up, follow, free_port, send, server_binary, snapshot,
+    Options, SECOND, Server, T0, ask, caught_up, follow, free_port, send, server_binary, snapshot,
     try_send, wait_until,
 };
-
-const SECOND: u64 = 1_000_000;
 
 /// Ten of each.
 const FORMS: [(&str, &str); 4] = [

@@ -5,9 +5,10 @@ use std::thread;
 
 use redis::Connection;
 
-use support::{Options, Server, T0, ask, error, info_text, module, send, try_send, wait_until};
-
-const SECOND: u64 = 1_000_000;
+use support::forms::ON_OWN_KEYS;
+use support::{
+    Options, SECOND, Server, T0, ask, error, info_text, module, send, try_send, wait_until,
+};
 
 /// Every figure that is not zero.
 fn figures(connection: &mut Connection) -> BTreeMap<String, u64> {
@@ -129,13 +130,7 @@ fn calls_from_everywhere_are_counted_to_the_last() {
 fn full_memory_and_a_stepping_clock_show() {
     let server = Server::at(T0);
     let mut connection = server.connect();
-    let calls = [
-        "RL.TOKEN t 5 1 60000",
-        "RL.SLIDE s 5 60000",
-        "RL.SLIDE e 5 60000 EXACT",
-        "RL.FIXED f 5 60000",
-    ];
-    for call in calls {
+    for call in ON_OWN_KEYS {
         ask(&mut connection, call);
     }
     // Jitter is no step.
@@ -145,7 +140,7 @@ fn full_memory_and_a_stepping_clock_show() {
     }
     assert_eq!(figures(&mut connection).get("rl_clock_steps"), None);
     server.set_clock(T0 - 600 * SECOND);
-    for call in calls {
+    for call in ON_OWN_KEYS {
         ask(&mut connection, call);
     }
     assert_eq!(figures(&mut connection)["rl_clock_steps"], 3);

@@ -1,13 +1,7 @@
 //! Keys that somebody else made, and keys that are over.
 
+use support::forms::{EXACT, FIXED, ON_ONE_KEY};
 use support::{INVALID_STATE, Options, Server, T0, ask, error, send, try_send};
-
-const CALLS: [&str; 4] = [
-    "RL.FIXED k 5 60000",
-    "RL.TOKEN k 5 1 60000",
-    "RL.SLIDE k 5 60000",
-    "RL.SLIDE k 5 60000 EXACT",
-];
 
 #[test]
 fn a_log_holds_ten_thousand_entries_at_most() {
@@ -28,7 +22,7 @@ fn a_log_holds_ten_thousand_entries_at_most() {
     );
     send::<()>(&mut connection, &["RPUSH", "k", &time]);
     assert_eq!(
-        error(&mut connection, CALLS[3]),
+        error(&mut connection, EXACT),
         INVALID_STATE,
         "10,001 entries"
     );
@@ -51,7 +45,7 @@ fn counters_made_by_hand_are_taken_over() {
         }
         server.set_clock(T0 + 10_000_000);
         assert_eq!(
-            ask(&mut connection, CALLS[0]),
+            ask(&mut connection, FIXED),
             [1, 5, 1, 0, 50_000],
             "{make:?}"
         );
@@ -59,11 +53,11 @@ fn counters_made_by_hand_are_taken_over() {
             ask(&mut connection, "RL.FIXED k 5 1000 COST 2"),
             [0, 5, 1, 50_000, 50_000]
         );
-        assert_eq!(ask(&mut connection, CALLS[0]), [1, 5, 0, 50_000, 50_000]);
+        assert_eq!(ask(&mut connection, FIXED), [1, 5, 0, 50_000, 50_000]);
         // And back: it is the counter that INCR knows.
         assert_eq!(send::<i64>(&mut connection, &["INCR", "k"]), 6);
         assert_eq!(send::<i64>(&mut connection, &["PTTL", "k"]), 50_000);
-        assert_eq!(ask(&mut connection, CALLS[0]), [0, 5, 0, 50_000, 50_000]);
+        assert_eq!(ask(&mut connection, FIXED), [0, 5, 0, 50_000, 50_000]);
         send::<()>(&mut connection, &["DEL", "k"]);
         server.set_clock(T0);
     }
@@ -87,7 +81,7 @@ fn a_key_at_the_end_of_its_window_starts_anew_and_past_its_ttl_is_absent() {
         send::<()>(&mut connection, &["DEL", "k"]);
         server.set_clock(T0);
     }
-    for (index, call) in CALLS.iter().enumerate() {
+    for (index, call) in ON_ONE_KEY.iter().enumerate() {
         send::<()>(&mut connection, &["SET", "k", "hello", "PX", "10"]);
         assert!(error(&mut connection, call).ends_with(if index == 3 {
             "kind of value"
@@ -116,7 +110,7 @@ fn a_log_is_checked_where_its_window_is_looked_for() {
         push.push("1779331200000000");
         send::<()>(&mut connection, &push);
         send::<()>(&mut connection, &["PEXPIRE", "k", "100000"]);
-        assert_eq!(error(&mut connection, CALLS[3]), INVALID_STATE, "{middle}");
+        assert_eq!(error(&mut connection, EXACT), INVALID_STATE, "{middle}");
         send::<()>(&mut connection, &["DEL", "k"]);
     }
 }
@@ -136,7 +130,7 @@ fn a_key_past_its_ttl_is_absent_even_while_the_server_shows_it() {
     .iter()
     .enumerate()
     {
-        for call in CALLS {
+        for call in ON_ONE_KEY {
             let (call, make): (Vec<&str>, Vec<&str>) = (
                 call.split_whitespace().collect(),
                 make.split_whitespace().collect(),

@@ -4,13 +4,11 @@
 use redis::{Connection, ConnectionLike, Value};
 
 use support::{
-    Options, Server, T0, ask, changes, error, error_text, info, send, snapshot, try_send,
+    Options, SECOND, Server, T0, ask, changes, error, error_text, info, send, snapshot, try_send,
     wait_until,
 };
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
-
-const SECOND: u64 = 1_000_000;
 
 /// Each form, with 5 units.
 const FORMS: [&str; 4] = [

@@ -3,11 +3,9 @@
 use redis::{Connection, Value};
 
 use support::{
-    INVALID_STATE, Options, Server, T0, WRONG_TYPE, ask, caught_up, changes, error, follow, info,
-    send, send_bytes, snapshot,
+    INVALID_STATE, Options, SECOND, Server, T0, WRONG_TYPE, ask, caught_up, changes, error, follow,
+    info, send, send_bytes, snapshot,
 };
-
-const SECOND: u64 = 1_000_000;
 
 /// Each form, as a call and as a look.
 const FORMS: [(&str, &str); 4] = [

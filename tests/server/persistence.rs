@@ -9,41 +9,15 @@ use std::thread;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
+use support::random::Random;
 use support::{
-    DEADLINE, Options, Server, T0, ask, caught_up, changes, follow, info, send, send_bytes,
+    DEADLINE, Options, SECOND, Server, T0, ask, caught_up, changes, follow, info, send, send_bytes,
     snapshot, try_send, wait_until,
 };
-
-const SECOND: u64 = 1_000_000;
 
 /// A server whose clock is held may count on from it for a millisecond or two, until it reads it
 /// again (see `clock.c`): keys that end that soon are not compared.
 const SLACK_MS: u64 = 5;
-
-/// A sequence that looks random and is the same for the same seed (Steele et al., `SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
-    }
-
-    /// Whether something of this chance happens.
-    fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-}
 
 /// Random calls on a few keys in two databases, with whatever else may happen to such keys.
 struct Mix {
@@ -59,7 +33,7 @@ impl Mix {
         let mut connections = [server.connect(), server.connect()];
         send::<()>(&mut connections[1], &["SELECT", "1"]);
         Self {
-            random: Random(seed),
+            random: Random::from(seed),
             us: T0,
             connections,
             answers: [0; 3],

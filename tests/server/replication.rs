@@ -6,9 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use redis::{Connection, Value};
 
-use support::{DEADLINE, Options, Server, T0, ask, error, send, try_send};
-
-const SECOND: u64 = 1_000_000;
+use support::forms::ON_OWN_KEYS;
+use support::{DEADLINE, Options, SECOND, Server, T0, ask, error, send, try_send};
 
 /// The stream of a server from now on, as one line per command.
 struct Stream {
@@ -338,13 +337,7 @@ fn many_units_go_in_one_command() {
 #[test]
 fn refusals_and_errors_send_nothing() {
     let mut stream = Stream::at(T0);
-    let forms = [
-        "RL.FIXED f 5 60000",
-        "RL.TOKEN t 5 1 60000",
-        "RL.SLIDE s 5 60000",
-        "RL.SLIDE e 5 60000 EXACT",
-    ];
-    for call in forms {
+    for call in ON_OWN_KEYS {
         assert_eq!(ask(&mut stream.connection, &format!("{call} COST 4"))[0], 1);
     }
     for words in [
@@ -360,7 +353,7 @@ fn refusals_and_errors_send_nothing() {
     // Later, and back by no more than a jitter.
     for us in [T0 + SECOND, T0, T0 - 1_000] {
         stream.set_clock(us);
-        for call in forms {
+        for call in ON_OWN_KEYS {
             stream.refuses(&format!("{call} COST 2"), "");
             stream.refuses(&format!("{call} COST 6"), "");
         }
@@ -387,7 +380,7 @@ fn refusals_and_errors_send_nothing() {
     }
     // Nor does a step back send anything for a cost that can never be admitted.
     stream.set_clock(T0 - 5 * SECOND);
-    for call in forms {
+    for call in ON_OWN_KEYS {
         stream.refuses(&format!("{call} COST 6"), "");
     }
 }

@@ -3,16 +3,12 @@
 
 use redis::Connection;
 
+use support::forms::{EXACT, FIXED, ON_ONE_KEY, SLIDE, TOKEN};
 use support::{
     INVALID_STATE as INVALID, Server, WRONG_TYPE, ask, error, send, send_bytes, snapshot,
 };
 
-const FIXED: &str = "RL.FIXED k 5 60000";
-const TOKEN: &str = "RL.TOKEN k 5 1 60000";
-const SLIDE: &str = "RL.SLIDE k 5 60000";
-const EXACT: &str = "RL.SLIDE k 5 60000 EXACT";
 const ON_STRINGS: [&str; 3] = [FIXED, TOKEN, SLIDE];
-const ALL: [&str; 4] = [FIXED, TOKEN, SLIDE, EXACT];
 
 fn run(connection: &mut Connection, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -36,9 +32,9 @@ fn another_type_is_the_wrong_type() {
     let mut connection = server.connect();
     for make in ["SADD k a", "HSET k f v", "ZADD k 1 a", "XADD k 1-1 f v"] {
         run(&mut connection, make);
-        all_fail(&mut connection, &ALL, WRONG_TYPE, make);
+        all_fail(&mut connection, &ON_ONE_KEY, WRONG_TYPE, make);
         run(&mut connection, "PEXPIRE k 100000");
-        all_fail(&mut connection, &ALL, WRONG_TYPE, make);
+        all_fail(&mut connection, &ON_ONE_KEY, WRONG_TYPE, make);
         run(&mut connection, "DEL k");
     }
     run(&mut connection, "SET k 1");
@@ -123,7 +119,7 @@ fn one_commands_state_is_invalid_to_the_others() {
 fn a_key_without_expiry_is_invalid() {
     let server = Server::start();
     let mut connection = server.connect();
-    for call in ALL {
+    for call in ON_ONE_KEY {
         run(&mut connection, call);
         run(&mut connection, "PERSIST k");
         all_fail(&mut connection, &[call], INVALID, "a key without expiry");

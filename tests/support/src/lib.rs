@@ -1,3 +1,12 @@
+//! What the tests of the module and those of the gateway share.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `call` | policies as raw numbers, the worked examples' instant, and the ends of the clock |
+//! | `forms` | one call of each form, as a client sends it |
+//! | `random` | a random source |
+//! | the rest | servers, and speaking to them |
+//!
 //! A server of its own for each test: own folder, unix socket, deadline, and, if the test wants
 //! it, a wall clock that the test holds. Nothing is left running, and the server's log is shown
 //! when a test fails.
@@ -21,6 +30,10 @@
     reason = "a test may fail"
 )]
 
+pub mod call;
+pub mod forms;
+pub mod random;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -36,6 +49,8 @@ use std::time::{Duration, Instant};
 use redis::{Client, Connection, ConnectionLike, FromRedisValue, RedisError, Value};
 use tempfile::TempDir;
 
+pub use call::{SECOND, T0};
+
 /// How long anything may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -43,9 +58,6 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 pub const INVALID_STATE: &str = "INVALIDSTATE invalid counter state, key left unchanged";
 /// What a server says of a value of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-
-/// A middling instant, on a whole second: 2026-05-21T02:40:00Z.
-pub const T0: u64 = 1_779_331_200_000_000;
 
 pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
@@ -329,7 +341,7 @@ impl Server {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let (seconds, micros): (u64, u64) = send(control, &["TIME"]);
-            if seconds * 1_000_000 + micros == us {
+            if seconds * SECOND + micros == us {
                 return;
             }
             assert!(Instant::now() < deadline, "the server's clock can't be set");

@@ -1,0 +1,17 @@
+//! One call of each form, as a client sends it: of a limit of 5 in a minute.
+
+pub const FIXED: &str = "RL.FIXED k 5 60000";
+pub const TOKEN: &str = "RL.TOKEN k 5 1 60000";
+pub const SLIDE: &str = "RL.SLIDE k 5 60000";
+pub const EXACT: &str = "RL.SLIDE k 5 60000 EXACT";
+
+/// All on the same key.
+pub const ON_ONE_KEY: [&str; 4] = [FIXED, TOKEN, SLIDE, EXACT];
+
+/// Each on a key of its own.
+pub const ON_OWN_KEYS: [&str; 4] = [
+    "RL.FIXED f 5 60000",
+    "RL.TOKEN t 5 1 60000",
+    "RL.SLIDE s 5 60000",
+    "RL.SLIDE e 5 60000 EXACT",
+];
