@@ -2,12 +2,21 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `call` | policies as raw numbers, and the worked example's instant |
 //! | `oracle` | the model: the definitions, counted out, with no formula of the code under test |
 //! | `store` | a key: it applies what the core decides as the shell does |
 //! | `run` | a key beside its model, every step checked |
 //! | `random` | random policies and steps that seek the edges |
-//! | the rest | one promise each |
+//! | `bounds` | how much a client can get in any span, counted from its admitted calls |
+//! | `changes` | a policy may change on a live key |
+//! | `damage` | state that no command wrote is an error or a decision in range, never a panic |
+//! | `decisions` | every step of every random walk is decided as the model decides |
+//! | `drift` | after a million calls the state is what the sums of the costs say |
+//! | `examples` | worked examples: replies, stored texts and expiries, computed by hand |
+//! | `extremes` | the ends of every range: limits, spans, costs, rates and clocks |
+//! | `sharing` | what it costs to split a limit over buckets or callers, as the documents say |
+//! | `steps` | clocks that jitter, step back and step forward |
+//!
+//! Policies as raw numbers (`call`) come from the crate `support`, which other tests use too.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -26,7 +35,6 @@
 mod oracle;
 mod random;
 mod run;
-mod sharing;
 mod store;
 
 mod bounds;
@@ -36,6 +44,7 @@ mod decisions;
 mod drift;
 mod examples;
 mod extremes;
+mod sharing;
 mod steps;
 
 use support::call;
