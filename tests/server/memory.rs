@@ -4,8 +4,8 @@
 use redis::{Connection, ConnectionLike, Value};
 
 use support::{
-    Options, SECOND, Server, T0, ask, changes, error, error_text, info, send, snapshot, try_send,
-    wait_until,
+    Options, SECOND, Server, T0, ask, changes, error, error_text, info, info_text, send, snapshot,
+    try_send, wait_until,
 };
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -34,7 +34,7 @@ fn set(connection: &mut Connection, name: &str, value: &str) {
 }
 
 /// Leaves no memory for anything new.
-fn fill_memory(connection: &mut Connection) {
+pub fn fill_memory(connection: &mut Connection) {
     let used = info(connection, "memory", "used_memory");
     set(connection, "maxmemory", &(used / 2).to_string());
     assert_eq!(error(connection, "SET plain 1"), OOM);
@@ -318,6 +318,87 @@ fn scripts_get_the_same_answers() {
         assert_eq!(run(&["DEL nothing", &new])[1], OOM, "{form}");
     }
     assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 4);
+}
+
+/// With `#!lua`, and in functions, the server refuses the whole script before it runs, unless its
+/// flags say otherwise.
+#[test]
+fn flags_keep_scripts_and_functions_going() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    ask(&mut connection, "RL.FIXED known 5 3600000");
+    let library = "#!lua name=limits
+        local function take(keys) return redis.call('RL.FIXED', keys[1], 5, 3600000) end
+        local function look(keys) return redis.call('RL.PEEK', keys[1], 'FIXED', 5, 3600000) end
+        redis.register_function('take', take)
+        redis.register_function('look', look)
+        local function register(name, callback, flag)
+          redis.register_function{function_name = name, callback = callback, flags = {flag}}
+        end
+        register('take_allow_oom', take, 'allow-oom')
+        register('look_no_writes', look, 'no-writes')";
+    send::<()>(&mut connection, &["FUNCTION", "LOAD", library]);
+    fill_memory(&mut connection);
+    let mut run = |words: &[&str]| -> Result<i64, String> {
+        let reply = try_send::<[i64; 5]>(&mut connection, words);
+        reply
+            .map(|reply| reply[2])
+            .map_err(|error| error_text(&error))
+    };
+    let take = "return redis.call('RL.FIXED', KEYS[1], 5, 3600000)";
+    let look = "return redis.call('RL.PEEK', KEYS[1], 'FIXED', 5, 3600000)";
+    let oom = |result: Result<i64, String>| result.is_err_and(|text| text.starts_with(OOM));
+    for (head, script, remaining) in [
+        ("", take, Some(3)),
+        ("#!lua\n", take, None),
+        ("#!lua flags=allow-oom\n", take, Some(2)),
+        ("", look, Some(2)),
+        ("#!lua\n", look, None),
+        ("#!lua flags=no-writes\n", look, Some(2)),
+    ] {
+        let script = format!("{head}{script}");
+        let result = run(&["EVAL", &script, "1", "known"]);
+        match remaining {
+            Some(remaining) => assert_eq!(result, Ok(remaining), "{script}"),
+            None => assert!(oom(result), "{script}"),
+        }
+        if script.contains("RL.FIXED") {
+            assert!(oom(run(&["EVAL", &script, "1", "new"])), "{script}");
+        }
+    }
+    for (function, remaining) in [
+        ("take", None),
+        ("take_allow_oom", Some(1)),
+        ("look", None),
+        ("look_no_writes", Some(1)),
+    ] {
+        let result = run(&["FCALL", function, "1", "known"]);
+        match remaining {
+            Some(remaining) => assert_eq!(result, Ok(remaining), "{function}"),
+            None => assert!(oom(result), "{function}"),
+        }
+    }
+    assert!(oom(run(&["FCALL", "take_allow_oom", "1", "new"])));
+    assert_eq!(send::<usize>(&mut connection, &["EXISTS", "new"]), 0);
+}
+
+/// Redis 7.0 takes no command into a transaction while memory is full.
+#[test]
+fn a_transaction_that_begins_in_full_memory_goes_on_from_7_2() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    ask(&mut connection, "RL.FIXED known 5 3600000");
+    fill_memory(&mut connection);
+    let is_7_0 = info_text(&mut connection, "server").contains("redis_version:7.0.");
+    send::<()>(&mut connection, &["MULTI"]);
+    if is_7_0 {
+        assert_eq!(error(&mut connection, "GET known"), OOM);
+        assert!(error(&mut connection, "EXEC").starts_with("EXECABORT"));
+        return;
+    }
+    send::<()>(&mut connection, &["RL.FIXED", "known", "5", "3600000"]);
+    let replies: Vec<[i64; 5]> = send(&mut connection, &["EXEC"]);
+    assert_eq!(replies[0][..3], [1, 5, 3]);
 }
 
 #[test]
