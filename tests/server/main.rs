@@ -64,4 +64,5 @@ mod readme;
 mod refusals;
 mod replay;
 mod replication;
+mod several;
 mod soak;
