@@ -11,8 +11,9 @@
 //! `RateLimit-Policy` and `RateLimit` are those of draft-ietf-httpapi-ratelimit-headers-10 (September
 //! 2025; revision 11 is of May 2026): lists of structured fields (RFC 9651), one item each, with the
 //! policy's name, `q` the quota, `w` the window in seconds, `r` what remains, and `t` the seconds
-//! until there is more. `X-RateLimit-*` is what clients knew before: the limit, what remains, and the
-//! seconds until nothing is used any more.
+//! until there is more: those of `Retry-After` where the same request would have to wait now, otherwise
+//! at most so long, until nothing is used any more. `X-RateLimit-*` is what clients knew before: the
+//! limit, what remains, and the seconds until nothing is used any more.
 
 use std::fmt::Display;
 
@@ -105,8 +106,9 @@ pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decisi
     let Some(counts) = &decision.counts else {
         return;
     };
-    // While this very request would have to wait, that is when there is more, and a client must not
-    // be told to wait for longer than Retry-After.
+    // Where the same request would have to wait, that is when there is more: a client must not be told
+    // to wait for longer than Retry-After. Otherwise the reply doesn't tell when the next unit comes, and
+    // by the time that nothing is used there is more for certain.
     let more_ms = match decision.retry_after_ms {
         Some(retry_after_ms) if retry_after_ms > 0 => retry_after_ms,
         _ => counts.reset_after_ms,
