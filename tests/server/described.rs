@@ -1,6 +1,7 @@
 //! What the server tells of the commands: documentation, arguments, keys, rights.
 
 use redis::{Connection, Value};
+use tempfile::TempDir;
 
 use support::{Options, Server, ask, error, info_text, module, send};
 
@@ -207,6 +208,38 @@ fn one_category_is_all_that_a_gateway_needs() {
     for line in ["RL.FIXED rl:f 5 60000", "RL.SLIDE rl:e 5 60000 EXACT"] {
         let refused = error(&mut dashboard, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
+    }
+}
+
+/// A server that does not know what a stored rule names does not start.
+#[test]
+fn a_stored_rule_needs_the_module_when_the_server_starts() {
+    let made = categories(&mut Server::start().connect()) == Categories::Made;
+    for (rule, module, starts) in [
+        ("+@ratelimit", true, made),
+        ("+rl.fixed", true, true),
+        ("+@ratelimit", false, false),
+        ("+rl.fixed", false, false),
+    ] {
+        let dir = TempDir::new().expect("a temporary folder");
+        let users =
+            format!("user default on nopass ~* &* +@all\nuser gateway on nopass ~* {rule}\n");
+        std::fs::write(dir.path().join("users.acl"), users).expect("a file");
+        let mut options = Options::new().arg("aclfile", "users.acl");
+        if !module {
+            options = options.without_module();
+        }
+        if starts {
+            options.start_in(dir);
+            continue;
+        }
+        let mut server = options.spawn_in(dir);
+        assert_eq!(server.wait().code(), Some(1), "{rule}");
+        let log = server.log();
+        assert!(
+            log.contains("Unknown command or category name in ACL"),
+            "{log}"
+        );
     }
 }
 
