@@ -129,8 +129,8 @@ fn the_module_asks_nothing_unusual_of_the_system() {
 }
 
 /// A server frees the commands of a module that goes, while clients may still refer to them: in a
-/// transaction that they have begun, and on Redis 8.2 also by the last command that they sent. So
-/// the clients have to go first.
+/// transaction that they have begun, and by the last command that they sent, which `CLIENT LIST` reads.
+/// So the clients have to go first.
 #[test]
 fn a_new_build_takes_over_once_the_clients_are_disconnected() {
     let server = Options::new()
