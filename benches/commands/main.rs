@@ -47,7 +47,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
   full          every table (the default)
-  quick         the main rows, in under a minute
+  quick         the README's table, in under a minute
   instructions  instructions per command
   profile       the same, and where they go
   check         the same, against benches/instructions.tsv: fails where a command got dearer

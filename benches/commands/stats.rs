@@ -19,16 +19,24 @@ impl Summary {
             spread: (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / 2.0,
         }
     }
+
+    /// The median alone, in three digits or more.
+    pub fn median(self) -> String {
+        format!("{:.*}", self.digits(), self.median)
+    }
+
+    fn digits(self) -> usize {
+        match self.median {
+            median if median < 10.0 => 2,
+            median if median < 100.0 => 1,
+            _ => 0,
+        }
+    }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = match self.median {
-            median if median < 10.0 => 2,
-            median if median < 100.0 => 1,
-            _ => 0,
-        };
-        write!(f, "{:.digits$} ± {:.digits$}", self.median, self.spread)
+        write!(f, "{} ± {:.*}", self.median(), self.digits(), self.spread)
     }
 }
 
