@@ -11,7 +11,7 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test lint test-unit test-server test-servers test-gateway test-clients test-monitoring \
+.PHONY: help build run free-port demo test lint test-unit test-server test-servers test-gateway test-clients test-monitoring \
 	image test-image fuzz memcheck soak bench bench-quick bench-core instructions check-instructions release clean
 
 help: ## this list
@@ -22,7 +22,7 @@ build: ## the module, target/release/libredis_rl.so
 	cargo build --release --locked
 	@ls -l $(MODULE)
 
-run: build ## a Redis with the module in the foreground, on PORT (6379)
+run: free-port build ## a Redis with the module in the foreground, on PORT (6379)
 	@server=$$(scripts/setup server) && \
 	echo && \
 	echo "  Starting $$($$server --version | cut -d ' ' -f 1-3) with the module. In another terminal:" && \
@@ -33,6 +33,13 @@ run: build ## a Redis with the module in the foreground, on PORT (6379)
 	echo "  Five integers: allowed, limit, remaining, retry_after_ms, reset_after_ms. Stop it with Ctrl-C." && \
 	echo && \
 	exec $$server --port $(PORT) --loadmodule $(MODULE) --save '' --appendonly no
+
+# Before building, which can take minutes. Bash alone opens such a path.
+free-port:
+	@if bash -c ': </dev/tcp/127.0.0.1/$(PORT)' 2>/dev/null; then \
+	    echo "Port $(PORT) of this machine is in use. Stop what listens there, or name another: make run PORT=$$(($(PORT) + 1))"; \
+	    exit 1; \
+	fi
 
 demo: build ## a gateway that limits its callers: four calls and their answers (examples/gateway)
 	@scripts/setup tool curl curl
@@ -107,13 +114,14 @@ soak: build ## KEYS (5000000) that come and go, and memory that returns to where
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server RL_SOAK_KEYS=$(or $(KEYS),5000000) \
 	    cargo test --locked --test server -- --ignored --nocapture soak
 
-BENCH = server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo bench --locked --quiet --bench commands --
+BENCH = server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo bench --locked --bench commands --
 
 bench: build ## the commands beside what one would use instead: every table, ROUNDS
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) full
 
-bench-quick: build ## the main rows of it, in under a minute
+bench-quick: build ## the README's table, in under a minute once it is compiled
+	@scripts/setup tool valgrind valgrind
 	$(BENCH) quick
 
 bench-core: ## micro-benchmarks of the core

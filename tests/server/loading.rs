@@ -78,6 +78,28 @@ fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
     }
 }
 
+/// Before it builds anything.
+#[test]
+fn make_run_says_that_the_port_is_in_use() {
+    let server = Options::new().tcp().start();
+    let make = Command::new("make")
+        .args(["--no-print-directory", "run"])
+        .arg(format!("PORT={}", server.port()))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("MAKEFLAGS")
+        .output()
+        .expect("make runs");
+    let says = format!("Port {} of this machine is in use.", server.port());
+    let text = String::from_utf8_lossy(&make.stdout);
+    assert!(!make.status.success());
+    assert!(
+        text.starts_with(&says) && text.lines().count() == 1,
+        "{text}"
+    );
+    let another = format!("make run PORT={}", server.port() + 1);
+    assert!(text.contains(&another), "{text}");
+}
+
 /// For `REDIS_SERVER` older than 7.0; `make test-servers` runs it there.
 #[test]
 #[ignore = "needs a server that is too old"]
