@@ -15,15 +15,15 @@ fn calls(u: &mut Unstructured<'_>) -> Result<()> {
     let kind = u.arbitrary()?;
     let mut now = input::instant(u)?;
     let mut key = input::key(u, kind, now)?;
-    let mut limiter = input::limiter(u, kind)?;
+    let mut policy = input::policy(u, kind)?;
     for _ in 0..16 {
-        key = call::check(limiter, key, now, input::units(u)?);
+        key = call::check(policy, key, now, input::units(u)?);
         if u.is_empty() {
             break;
         }
         now = input::near(u, now)?;
         if u.ratio(1, 4)? {
-            limiter = input::limiter(u, kind)?;
+            policy = input::policy(u, kind)?;
         }
     }
     Ok(())

@@ -3,36 +3,56 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_rl::policy::FixedPolicy;
-use redis_rl::request::{self, PeekForm, SlideForm};
+use redis_rl::policy::{FixedPolicy, Policy};
+use redis_rl::request::{self, Call};
 use redis_rl_fuzz::{print, words};
 
 fuzz_target!(|input: &[u8]| {
     let fixed = request::fixed(words(input));
-    if let Ok(call) = fixed {
-        let FixedPolicy { limit, window } = call.policy;
-        let text = print(input, &[limit.get()], window, call.cost, false);
-        assert_eq!(request::fixed(words(&text)), Ok(call));
-    }
-    if let Ok(call) = request::token(words(input)) {
-        let numbers = [call.policy.capacity().get(), call.policy.refill().get()];
-        let text = print(input, &numbers, call.policy.period(), call.cost, false);
-        assert_eq!(request::token(words(&text)), Ok(call));
-    }
-    let mut as_fixed = None;
-    if let Ok(call) = request::slide(words(input)) {
-        let (limit, window, exact) = match call.policy {
-            SlideForm::Counter(policy) => (policy.limit, policy.window, false),
-            SlideForm::Exact(policy) => (policy.limit(), policy.window(), true),
-        };
-        let text = print(input, &[limit.get()], window, call.cost, exact);
-        assert_eq!(request::slide(words(&text)), Ok(call));
-        as_fixed = (!exact).then_some((FixedPolicy { limit, window }, call.cost));
+    let slide = request::slide(words(input));
+    for call in [fixed, request::token(words(input)), slide]
+        .into_iter()
+        .flatten()
+    {
+        check_call(input, call);
     }
     check_peek(input);
     // Without EXACT the two grammars are one.
-    assert_eq!(fixed.ok().map(|call| (call.policy, call.cost)), as_fixed);
+    let as_fixed = slide.ok().and_then(|Call { policy, cost }| match policy {
+        Policy::Slide(slide) => {
+            let (limit, window) = (slide.limit, slide.window);
+            let policy = Policy::Fixed(FixedPolicy { limit, window });
+            Some(Call { policy, cost })
+        }
+        _ => None,
+    });
+    assert_eq!(fixed.ok(), as_fixed);
 });
+
+/// What was parsed means the same when it is printed and parsed again.
+fn check_call(input: &[u8], call: Call) {
+    let Call { policy, cost } = call;
+    let again = match policy {
+        Policy::Fixed(policy) => {
+            let text = print(input, &[policy.limit.get()], policy.window, cost, false);
+            request::fixed(words(&text))
+        }
+        Policy::Token(policy) => {
+            let numbers = [policy.capacity().get(), policy.refill().get()];
+            let text = print(input, &numbers, policy.period(), cost, false);
+            request::token(words(&text))
+        }
+        Policy::Slide(policy) => {
+            let text = print(input, &[policy.limit.get()], policy.window, cost, false);
+            request::slide(words(&text))
+        }
+        Policy::Exact(policy) => {
+            let text = print(input, &[policy.limit().get()], policy.window(), cost, true);
+            request::slide(words(&text))
+        }
+    };
+    assert_eq!(again, Ok(call));
+}
 
 /// A peek takes just what the command of its algorithm takes.
 fn check_peek(input: &[u8]) {
@@ -41,19 +61,16 @@ fn check_peek(input: &[u8]) {
         let args: Vec<&[u8]> = std::iter::once(algorithm)
             .chain(args.iter().copied())
             .collect();
-        request::peek(args.into_iter()).map(|call| (call.policy, call.cost))
+        request::peek(args.into_iter())
     };
     let args = || args.iter().copied();
     let least = |least: usize| args().len() >= least;
     if least(2) {
-        let fixed = request::fixed(args()).map(|call| (PeekForm::Fixed(call.policy), call.cost));
-        assert_eq!(peeked(b"fixed"), fixed);
-        let slide = request::slide(args()).map(|call| (PeekForm::Slide(call.policy), call.cost));
-        assert_eq!(peeked(b"SLIDE"), slide);
+        assert_eq!(peeked(b"fixed"), request::fixed(args()));
+        assert_eq!(peeked(b"SLIDE"), request::slide(args()));
     }
     if least(3) {
-        let token = request::token(args()).map(|call| (PeekForm::Token(call.policy), call.cost));
-        assert_eq!(peeked(b"Token"), token);
+        assert_eq!(peeked(b"Token"), request::token(args()));
     }
     let _ = request::peek(args());
 }

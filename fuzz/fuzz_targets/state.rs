@@ -4,14 +4,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_rl::decimal;
-use redis_rl::state::{self, Bucket, Counter, State, Windows};
+use redis_rl::limiter::fixed::Counter;
+use redis_rl::limiter::log;
+use redis_rl::limiter::slide::Windows;
+use redis_rl::limiter::text::State;
+use redis_rl::limiter::token::Level;
 
 fuzz_target!(|text: &[u8]| {
     let decoded = [
         Counter::decode(text).map(Counter::encode),
-        Bucket::decode(text).map(Bucket::encode),
+        Level::decode(text).map(Level::encode),
         Windows::decode(text).map(Windows::encode),
-        state::decode_entry(text).map(state::encode_entry),
+        log::decode_entry(text).map(log::encode_entry),
     ];
     for written in decoded.into_iter().flatten() {
         assert_eq!(written.as_slice(), text);

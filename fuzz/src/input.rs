@@ -2,13 +2,16 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use redis_rl::clock::Timestamp;
+use redis_rl::limiter::fixed::Counter;
+use redis_rl::limiter::slide::Windows;
+use redis_rl::limiter::text::{MAX_COUNT, State};
+use redis_rl::limiter::token::Level;
 use redis_rl::policy::{
-    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, SlidePolicy, Span,
+    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Policy, SlidePolicy, Span,
     TokenPolicy, Units,
 };
-use redis_rl::state::{Bucket, Counter, MAX_COUNT, State, Windows};
 
-use crate::call::{Key, Limiter, Value};
+use crate::key::{Key, Value};
 
 /// Which algorithm.
 #[derive(Clone, Copy)]
@@ -47,16 +50,16 @@ fn span(u: &mut Unstructured<'_>) -> Result<Span> {
     in_range(Span::from_ms(number(u, MAX_SPAN_MS)?))
 }
 
-pub fn limiter(u: &mut Unstructured<'_>, kind: Kind) -> Result<Limiter> {
+pub fn policy(u: &mut Unstructured<'_>, kind: Kind) -> Result<Policy> {
     let limit = units(u)?;
     let window = span(u)?;
     Ok(match kind {
-        Kind::Fixed => Limiter::Fixed(FixedPolicy { limit, window }),
-        Kind::Token => Limiter::Token(in_range(TokenPolicy::new(limit, units(u)?, window))?),
-        Kind::Slide => Limiter::Slide(SlidePolicy { limit, window }),
+        Kind::Fixed => Policy::Fixed(FixedPolicy { limit, window }),
+        Kind::Token => Policy::Token(in_range(TokenPolicy::new(limit, units(u)?, window))?),
+        Kind::Slide => Policy::Slide(SlidePolicy { limit, window }),
         Kind::Exact => {
             let limit = in_range(Units::new(1 + limit.get() % MAX_LOG_LIMIT))?;
-            Limiter::Exact(in_range(ExactPolicy::new(SlidePolicy { limit, window }))?)
+            Policy::Exact(in_range(ExactPolicy::new(SlidePolicy { limit, window }))?)
         }
     })
 }
@@ -79,13 +82,13 @@ pub fn near(u: &mut Unstructured<'_>, about: Timestamp) -> Result<Timestamp> {
 }
 
 /// No key, one that somebody else made, or, mostly, one that these commands could have made.
-pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Option<Key>> {
+pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Key> {
     let value = match (u.int_in_range(0..=3)?, kind) {
-        (0, _) => return Ok(None),
+        (0, _) => return Ok(Key::default()),
         (1, Kind::Exact) => Value::Log(log(u, now)?),
         (1, _) => Value::Text(u.arbitrary::<&[u8]>()?.to_vec()),
         (_, Kind::Fixed) => Value::Text(Counter(number(u, MAX_COUNT)?).encode().to_vec()),
-        (_, Kind::Token) => Value::Text(bucket(u, now)?.encode().to_vec()),
+        (_, Kind::Token) => Value::Text(level(u, now)?.encode().to_vec()),
         (_, Kind::Slide) => Value::Text(windows(u, now)?.encode().to_vec()),
         (_, Kind::Exact) => {
             let mut log = log(u, now)?;
@@ -98,17 +101,17 @@ pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Optio
         1 => Some(u.int_in_range(0..=MAX_COUNT)?),
         _ => Some(near(u, now)?.as_ms()),
     };
-    Ok(Some(Key {
+    Ok(Key {
         value,
         expire_at_ms,
-    }))
+    })
 }
 
-fn bucket(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Bucket> {
+fn level(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Level> {
     let period = span(u)?;
     let tokens = u128::from(units(u)?.get() - 1);
     let fraction = u128::from(number(u, period.as_us())? - 1);
-    Ok(Bucket {
+    Ok(Level {
         level: tokens * u128::from(period.as_us()) + fraction,
         period,
         time: near(u, now)?,

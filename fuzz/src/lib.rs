@@ -2,11 +2,13 @@
 
 pub mod call;
 pub mod input;
+#[path = "../../tests/core/key.rs"]
+pub mod key;
 
 use redis_rl::policy::{MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Span, Units};
 
 /// Arguments, one a line.
-pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     text.split(|byte| *byte == b'\n')
 }
 

@@ -14,8 +14,9 @@ use redis_rl::limiter::token::{Level, TokenBucket};
 use redis_rl::policy::{self, MAX_UNITS, Units};
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
+use crate::key::{Judgement, judge, judge_log};
 use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
-use crate::store::{Judgement, Key, judge, judge_log, timestamp, units, valid};
+use crate::store::{Key, timestamp, units, valid};
 
 /// Numbers at every edge that a field of a state could have.
 fn numbers() -> impl Strategy<Value = u128> + Clone {
@@ -186,6 +187,12 @@ fn entries_us() -> impl Strategy<Value = Vec<u64>> + Clone {
     prop_oneof![1 => near, 1 => ordered, 3 => swapped, 1 => vec(FIRST..=LAST, 0..10)]
 }
 
+/// What a call on a list comes to, and what was read of it.
+type Found = (
+    Result<Judgement<log::Change>, InvalidState>,
+    Vec<(u64, Timestamp)>,
+);
+
 /// A call on a list.
 #[derive(Clone, Debug)]
 struct LogCall {
@@ -217,12 +224,7 @@ fn log_calls() -> impl Strategy<Value = LogCall> + Clone {
 
 impl LogCall {
     /// The decision and the change, and what was read of the list.
-    fn decide(
-        &self,
-    ) -> (
-        Result<Judgement<log::Change>, InvalidState>,
-        Vec<(u64, Timestamp)>,
-    ) {
+    fn decide(&self) -> Found {
         let mut log = Watched {
             entries: self.entries.iter().map(|us| timestamp(*us)).collect(),
             read: Vec::new(),

@@ -3,7 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `oracle` | the model: the definitions, counted out, with no formula of the code under test |
-//! | `store` | a key: it applies what the core decides as the shell does |
+//! | `key` | a key in memory: it applies what the core decides as the shell does |
+//! | `store` | the same, spoken to in raw numbers |
 //! | `run` | a key beside its model, every step checked |
 //! | `random` | random policies and steps that seek the edges |
 //! | `bounds` | how much a client can get in any span, counted from its admitted calls |
@@ -32,6 +33,7 @@
     reason = "a test may fail"
 )]
 
+mod key;
 mod oracle;
 mod random;
 mod run;
