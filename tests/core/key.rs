@@ -89,7 +89,11 @@ impl Key {
         cost: Units,
     ) -> Result<Decision, InvalidState> {
         let absent = Self::default();
-        let key = if self.is_live_at(now.as_ms()) { self } else { &absent };
+        let key = if self.is_live_at(now.as_ms()) {
+            self
+        } else {
+            &absent
+        };
         match policy {
             Policy::Fixed(policy) => FixedWindow::at(policy, key.stored(), now)?.peek(cost),
             Policy::Token(policy) => TokenBucket::at(policy, key.stored(), now)?.peek(cost),

@@ -7,7 +7,7 @@ use std::thread;
 use redis::Value;
 use tempfile::TempDir;
 
-use support::{Options, T0, ask, error, module, send};
+use support::{Options, T0, ask, error, info_text, module, send};
 
 fn modules(connection: &mut redis::Connection) -> usize {
     let list = format!("{:?}", send::<Value>(connection, &["MODULE", "LIST"]));
@@ -64,8 +64,12 @@ fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
         "RPUSH",
         "LPOP",
         "RPOP",
+        "LTRIM",
         "DEL",
         "PEXPIREAT",
+        "SELECT",
+        "MULTI",
+        "EXEC",
     ] {
         let mut options = Options::new().arg("rename-command", command);
         options = options.word("").arg("loglevel", "warning");
@@ -75,6 +79,38 @@ fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
             "redis-rl is not loaded: replicas and the AOF need this command's name: {command}\n"
         );
         assert!(server.log().contains(&why), "{}", server.log());
+    }
+}
+
+#[test]
+fn it_refuses_arguments_and_says_where_they_stand() {
+    let server = Options::new()
+        .without_module()
+        .arg("enable-module-command", "yes")
+        .start();
+    let mut connection = server.connect();
+    let load = format!("MODULE LOAD {}", module().display());
+    assert!(error(&mut connection, &format!("{load} limit 5")).starts_with("ERR "));
+    assert_eq!(modules(&mut connection), 0);
+    let why = "redis-rl is not loaded: it takes no arguments: end the loadmodule line after \
+               libredis_rl.so\n";
+    assert!(server.log().contains(why), "{}", server.log());
+    let words: Vec<&str> = load.split(' ').collect();
+    send::<()>(&mut connection, &words);
+    assert_eq!(modules(&mut connection), 1);
+}
+
+/// Neither loading nor asking for memory runs a command of the server's, or counts as one.
+#[test]
+fn the_servers_own_commands_are_not_counted() {
+    let server = Options::new().start();
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(error(&mut connection, "RL.FIXED k 5 60000").starts_with("OOM "));
+    let text = info_text(&mut connection, "commandstats");
+    assert!(text.contains("cmdstat_rl.fixed:"), "{text}");
+    for command in ["set", "multi", "select", "ltrim"] {
+        assert!(!text.contains(&format!("cmdstat_{command}:")), "{text}");
     }
 }
 

@@ -4,8 +4,8 @@
 use redis::{Connection, ConnectionLike, Value};
 
 use support::{
-    Options, SECOND, Server, T0, ask, changes, error, error_text, info, info_text, send, snapshot,
-    try_send, wait_until,
+    Options, SECOND, Server, T0, ask, changes, error, error_text, info, info_text, send,
+    send_bytes, snapshot, try_send, wait_until,
 };
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -427,6 +427,43 @@ fn calls_go_on_while_the_server_makes_room() {
         .and_then(|used| used.trim().parse().ok())
         .unwrap();
     assert!(used_then > used / 2, "the server was over its limit");
+}
+
+/// With this factor each access adds one to what the server counts of a key.
+#[test]
+fn a_call_counts_as_one_access() {
+    let server = Options::new()
+        .clock(T0)
+        .arg("maxmemory-policy", "allkeys-lfu")
+        .arg("lfu-log-factor", "0")
+        .start();
+    let mut connection = server.connect();
+    let long = "RL.SLIDE e 10000 60000 EXACT COST 1";
+    for ms in 0..200 {
+        server.set_clock(T0 + ms * 150_000);
+        ask(&mut connection, &long.replace("COST 1", "COST 50"));
+    }
+    server.set_clock(T0 + 75 * SECOND);
+    for (key, call) in [
+        ("f", "RL.FIXED f 5 60000"),
+        ("t", "RL.TOKEN t 5 1 60000"),
+        ("s", "RL.SLIDE s 5 60000"),
+        ("e", long),
+        ("e", "RL.SLIDE e 10000 60000 EXACT COST 10000"),
+        ("e", "RL.PEEK e SLIDE 10000 60000 EXACT COST 7777"),
+    ] {
+        // A new count is 5, and the count's end 255.
+        let log: Vec<u8> = send(&mut connection, &["DUMP", key]);
+        if !log.is_empty() {
+            let words: [&[u8]; 5] = [b"RESTORE", key.as_bytes(), b"100000", &log, b"REPLACE"];
+            send_bytes::<()>(&mut connection, &words).unwrap();
+        }
+        ask(&mut connection, call);
+        let before: i64 = send(&mut connection, &["OBJECT", "FREQ", key]);
+        ask(&mut connection, call);
+        let after: i64 = send(&mut connection, &["OBJECT", "FREQ", key]);
+        assert_eq!(after - before, 1, "{call}");
+    }
 }
 
 /// Both kinds of keys under every policy: limiters, which have an expiry, and data without one.

@@ -334,6 +334,100 @@ fn many_units_go_in_one_command() {
     }
 }
 
+/// However many units leave, or lie in the future of a clock that was set back.
+#[test]
+fn many_units_leave_by_one_command() {
+    let mut stream = Stream::at(T0);
+    let call = |cost: u64| format!("RL.SLIDE k 10000 60000 EXACT COST {cost}");
+    ask(&mut stream.connection, &call(9_000));
+    stream.server.set_clock(T0 + 30 * SECOND);
+    ask(&mut stream.connection, &call(1_000));
+    stream.sent();
+
+    // 9,000 leave.
+    stream.server.set_clock(T0 + 60 * SECOND);
+    let expected = "MULTI
+        LTRIM k 9000 -1
+        RPUSH k 1779331260000000 1779331260000000
+        EXEC";
+    stream.admits(&call(2), expected);
+
+    // The clock steps back before all that are left: all become now.
+    stream.server.set_clock(T0);
+    let again = " 1779331200000000".repeat(1_002);
+    let expected = format!("MULTI\nDEL k\nRPUSH k{again}\nPEXPIREAT k 1779331321000\nEXEC");
+    stream.refuses(&call(10_000), &expected);
+
+    // Before some of them: those alone.
+    stream.server.set_clock(T0 + 20 * SECOND);
+    ask(&mut stream.connection, &call(500));
+    stream.sent();
+    stream.server.set_clock(T0 + 10 * SECOND);
+    let again = " 1779331210000000".repeat(500);
+    let expected = format!("MULTI\nLTRIM k 0 -501\nRPUSH k{again}\nEXEC");
+    stream.refuses(&call(10_000), &expected);
+    let len: u64 = send(&mut stream.connection, &["LLEN", "k"]);
+    assert_eq!(len, 1_502);
+}
+
+/// Around the number of entries up to which they are popped one by one.
+#[test]
+fn few_and_many_units_leave_alike() {
+    for leaving in 1..=20 {
+        let mut stream = Stream::at(T0);
+        let call = |cost: u64| format!("RL.SLIDE k 100 60000 EXACT COST {cost}");
+        ask(&mut stream.connection, &call(leaving));
+        stream.server.set_clock(T0 + SECOND);
+        ask(&mut stream.connection, &call(5));
+        stream.server.set_clock(T0 + 60 * SECOND);
+        stream.sent();
+        let left = match leaving {
+            1 => "LPOP k".to_owned(),
+            2..=8 => format!("LPOP k {leaving}"),
+            _ => format!("LTRIM k {leaving} -1"),
+        };
+        let expected = format!("MULTI\n{left}\nRPUSH k 1779331260000000\nEXEC");
+        stream.admits(&call(1), &expected);
+        let entries: Vec<String> = send(&mut stream.connection, &["LRANGE", "k", "0", "-1"]);
+        let mut kept = vec!["1779331201000000"; 5];
+        kept.push("1779331260000000");
+        assert_eq!(entries, kept);
+    }
+}
+
+/// The name of a key is the largest thing that a caller can send. What goes to replicas and the AOF
+/// is at most a few times what a plain command with the same result takes.
+#[test]
+fn a_long_key_is_not_multiplied_on_the_stream() {
+    const LEN: usize = 100_000;
+    let key = "k".repeat(LEN);
+    for (form, names, rest) in [
+        ("RL.FIXED {} 10000 60000", 1, 100),
+        ("RL.TOKEN {} 10000 1 60000", 1, 150),
+        ("RL.SLIDE {} 10000 60000", 1, 150),
+        // DEL or LTRIM, RPUSH, PEXPIREAT.
+        ("RL.SLIDE {} 10000 60000 EXACT", 3, 10_000 * 25),
+    ] {
+        // The server itself deletes a key whose TTL has passed.
+        let names = names + 1;
+        let mut stream = Stream::at(T0);
+        let call = form.replace("{}", &key);
+        for (at_us, cost) in [
+            (T0, 1),
+            (T0 + SECOND, 9_999),
+            (T0 + 60 * SECOND, 1),
+            (T0 + 121 * SECOND, 10_000),
+            // Back: a log's units move with the clock.
+            (T0 + 60 * SECOND, 10_000),
+        ] {
+            stream.server.set_clock(at_us);
+            ask(&mut stream.connection, &format!("{call} COST {cost}"));
+            let sent: usize = stream.sent().iter().map(String::len).sum();
+            assert!(sent <= names * LEN + rest, "{form} of {cost}: {sent} bytes");
+        }
+    }
+}
+
 #[test]
 fn refusals_and_errors_send_nothing() {
     let mut stream = Stream::at(T0);
