@@ -11,8 +11,9 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run free-port demo test lint test-unit test-server test-servers test-gateway test-clients test-monitoring \
-	image test-image fuzz memcheck soak bench bench-quick bench-core instructions check-instructions release clean
+.PHONY: help build run free-port demo test lint test-unit test-server test-servers test-upstream test-gateway \
+	test-clients test-monitoring image test-image fuzz memcheck soak bench bench-quick bench-core \
+	instructions check-instructions release clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,12 @@ test-servers: build ## the same on every supported server, fetched into .cache/s
 	@scripts/setup fetch
 	scripts/servers/fetch
 	@scripts/servers/each
+
+test-upstream: build ## the tests of the servers' own authors, with the module loaded; FORM=short for a few
+	@scripts/setup tool python3 python3
+	@scripts/setup tool tclsh8.6 tcl8.6
+	@scripts/setup tool ps procps
+	scripts/upstream $(MODULE) $(FORM)
 
 test-clients: build ## the examples for client libraries, installed into .cache/clients
 	@scripts/setup clients
