@@ -12,7 +12,7 @@ GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
 .PHONY: help build run free-port demo test lint test-unit test-server test-servers test-upstream test-gateway \
-	test-clients test-monitoring image test-image fuzz memcheck soak bench bench-quick bench-core \
+	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-worst bench-core \
 	instructions check-instructions release clean
 
 help: ## this list
@@ -113,6 +113,10 @@ fuzz: ## fuzzes the core for SECONDS (600) per target
 	@scripts/setup tool c++ g++
 	scripts/fuzz $(or $(SECONDS),600)
 
+mutants: ## changes the core in each way there is, and looks whether its tests notice (an hour)
+	@scripts/setup build
+	scripts/mutants
+
 memcheck: build ## the server tests with every server under valgrind
 	@scripts/setup tool valgrind valgrind
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server scripts/memcheck $(FORM)
@@ -130,6 +134,9 @@ bench: build ## the commands beside what one would use instead: every table, ROU
 bench-quick: build ## the README's table, in under a minute once it is compiled
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) quick
+
+bench-worst: build ## the slowest single calls, and what they send to replicas
+	$(BENCH) worst
 
 bench-core: ## micro-benchmarks of the core
 	cargo bench --locked --bench core

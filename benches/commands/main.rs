@@ -9,6 +9,7 @@
 //! | `callgrind` | instructions per command |
 //! | `recorded` | the instructions in the repository, and whether they still hold |
 //! | `report` | the tables |
+//! | `worst` | the table of the slowest single calls |
 //! | `stats` | medians and their spread |
 //!
 //! `REDIS_SERVER` names the server, `RL_MODULE` the module (the release build unless set), and
@@ -41,6 +42,7 @@ mod rows;
 mod server;
 mod stats;
 mod wire;
+mod worst;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ const USAGE: &str = "\
 usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
   full          every table (the default)
   quick         the README's table, in under a minute
+  worst         the slowest single calls, beside plain commands with the same result
   instructions  instructions per command
   profile       the same, and where they go
   check         the same, against benches/instructions.tsv: fails where a command got dearer
@@ -67,6 +70,10 @@ fn main() -> ExitCode {
     match mode.as_str() {
         "full" => report::full(&args),
         "quick" => report::quick(&args),
+        "worst" => {
+            report::introduce();
+            worst::table_of_worst_calls();
+        }
         "instructions" => recorded::print(&args),
         "profile" => recorded::profile(&args),
         "check" => return recorded::check(),

@@ -79,7 +79,7 @@ fn is_named(row: &Row, names: &[String]) -> bool {
 }
 
 /// The machine and the server.
-fn introduce() {
+pub fn introduce() {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu
         .lines()
@@ -306,7 +306,7 @@ fn base_of<'a>(rows: &[impl Borrow<Row>], figures: &'a [Figures]) -> &'a Figures
     &figures[at.expect("the base is always measured")]
 }
 
-fn table(columns: &[&str]) {
+pub fn table(columns: &[&str]) {
     println!("| {} |", columns.join(" | "));
     println!("|---{}|", "|--:".repeat(columns.len() - 1));
 }
@@ -495,13 +495,13 @@ fn size(server: &Server, fill: &[String], keys: usize) -> f64 {
 }
 
 /// A server that a replica and an AOF follow.
-struct Followed {
-    server: Server,
+pub struct Followed {
+    pub server: Server,
     _replica: Server,
 }
 
 impl Followed {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener
             .local_addr()
@@ -684,7 +684,7 @@ fn at_rates(wanted: &dyn Fn(&Row) -> bool) {
     println!();
 }
 
-fn now_us() -> u64 {
+pub fn now_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.expect("a clock after 1970").as_micros() as u64
 }
