@@ -234,6 +234,18 @@ mod tests {
         }
     }
 
+    /// So that what is wrong in one half can't make up for what is wrong in the other.
+    #[test]
+    fn the_same_byte_in_both_halves_is_no_digit() {
+        for at in 0..8 {
+            for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_digit()) {
+                let mut text = *b"1234567812345678";
+                (text[at], text[at + 8]) = (byte, byte);
+                assert_eq!(sixteen_digits(&text), None, "{byte} at {at}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_taken_is_what_is_read() {
         let numbers = [

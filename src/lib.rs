@@ -59,8 +59,9 @@
 //! # Ok::<(), redis_rl::error::Error>(())
 //! ```
 //!
-//! A fifth algorithm is a file in [`limiter`], a policy with its words in [`request`], an arm in the
-//! shell's `run`, and its tests. A sixth command is a row in the shell's table of commands, and what
+//! A fifth algorithm is a file in [`limiter`], a variant of [`policy::Policy`] with its words in
+//! [`request`], and its tests; the compiler then names the arms in the shell's `run` and `stats`. A
+//! fifth command is a row in the shell's table of commands, a row of its counts in `stats`, and what
 //! it runs.
 #![cfg_attr(
     test,

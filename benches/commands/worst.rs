@@ -62,15 +62,16 @@ fn measure(
         control.must(&format!("DEL {}", case.key));
         control.must_all(&case.state);
         settle(control);
-        let before = (server.cpu_time(), control.info("master_repl_offset"));
+        let offset = control.info("master_repl_offset");
+        let before = server.cpu_time();
         for line in lines {
             if let Reply::Error(error) = control.line(line) {
                 panic!("{}: {error}", case.name);
             }
         }
         let after = server.cpu_time();
-        bytes = control.info("master_repl_offset") - before.1;
-        (after - before.0).as_secs_f64() * 1_000.0
+        bytes = control.info("master_repl_offset") - offset;
+        (after.saturating_sub(before)).as_secs_f64() * 1_000.0
     });
     (Summary::of(times.collect::<Vec<_>>()), bytes)
 }

@@ -41,7 +41,7 @@ pub struct FixedWindow {
     now: Timestamp,
     count: u64,
     end_ms: u64,
-    /// So many of `count` were taken just now.
+    /// Units of `count` that this call has charged.
     charged: u64,
 }
 

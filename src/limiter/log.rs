@@ -45,12 +45,7 @@ use crate::policy::{ExactPolicy, MAX_LOG_LIMIT, Units};
 /// The admission times that a key holds, oldest first.
 pub trait Entries {
     /// The number of entries.
-    fn len(&self) -> u64;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    fn count(&self) -> u64;
 
     /// The entry at `index`, 0 being the oldest.
     ///
@@ -61,8 +56,8 @@ pub trait Entries {
 }
 
 impl Entries for Vec<Timestamp> {
-    fn len(&self) -> u64 {
-        u64::try_from(self.as_slice().len()).unwrap_or(u64::MAX)
+    fn count(&self) -> u64 {
+        u64::try_from(self.len()).unwrap_or(u64::MAX)
     }
 
     fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {
@@ -131,7 +126,7 @@ struct Reader<'a, E> {
 
 impl<'a, E: Entries> Reader<'a, E> {
     fn new(entries: &'a mut E, seen: &'a mut Seen) -> Result<Self, InvalidState> {
-        let len = entries.len();
+        let len = entries.count();
         if !(1..=MAX_LOG_LIMIT).contains(&len) {
             return Err(InvalidState);
         }
@@ -215,7 +210,7 @@ pub struct SlidingLog<'a, E> {
     /// Entries in the window.
     used: u64,
     future: u64,
-    /// So many more units were taken just now.
+    /// Units that this call has charged, on top of `used`.
     charged: u64,
 }
 

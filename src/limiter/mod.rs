@@ -1,9 +1,9 @@
 //! The limiters: what all of them can do, and how long their keys live.
 //!
 //! A limiter is what a policy and a key's state come to at one instant. Judging ([`Limiter::peek`])
-//! is apart from charging ([`Limiter::charge`]): several limiters can be judged before any is charged,
-//! and a peek stops after judging. A call on one key does both ([`Limiter::decide`]). Nothing here changes a key. What is to be
-//! stored is told at the end, as a change that the shell applies.
+//! is apart from charging ([`Limiter::charge`]): several limiters can be judged before any is
+//! charged. A call on one key does both ([`Limiter::decide`]). Nothing here changes a key. What is to
+//! be stored is told at the end, as a change that the shell applies.
 //!
 //! | file | limiter | state |
 //! |---|---|---|
@@ -47,7 +47,7 @@ pub trait Limiter: Sized {
     /// Whether the clock was set back, so that the stored time has to move.
     fn stepped_back(&self) -> bool;
 
-    /// Takes `cost` units, which remain.
+    /// Takes `cost` units. The caller has checked that so many remain.
     fn charge(&mut self, cost: Units);
 
     /// The answer to a call of `cost` that was, or was not, `allowed`, and after which so many units

@@ -1,4 +1,4 @@
-//! State that is kept as one readable text, with a tag and a version.
+//! State that is kept as one readable text: a count, or numbers behind a tag with a version.
 //!
 //! What is read from a key is checked whole: text that the same command could not have written is
 //! [`InvalidState`], never repaired. Decoding never panics, whatever the bytes.
@@ -9,7 +9,7 @@ use super::Limiter;
 use crate::clock::Timestamp;
 use crate::error::InvalidState;
 
-/// The longest text: a tag, two spans and two counts, or a level of 32 digits, a span and a time.
+/// The longest text: a tag, a span, a start and two counts, or a level of 32 digits, a span and a time.
 pub const MAX_TEXT: usize = 72;
 
 /// State as it is stored, without a heap allocation.

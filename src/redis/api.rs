@@ -27,10 +27,9 @@ mod numbers {
     pub(in super::super) const WRITE: c_int = raw::REDISMODULE_WRITE as c_int;
     /// Opens a key that the call has opened before: no access is counted, no event told. A server
     /// that does not know one of these takes no notice of it.
-    pub(in super::super) const UNSEEN: c_int = (raw::REDISMODULE_OPEN_KEY_NOTOUCH
+    pub(in super::super) const QUIET: c_int = (raw::REDISMODULE_OPEN_KEY_NOTOUCH
         | raw::REDISMODULE_OPEN_KEY_NONOTIFY
-        | raw::REDISMODULE_OPEN_KEY_NOSTATS)
-        as c_int;
+        | raw::REDISMODULE_OPEN_KEY_NOSTATS) as c_int;
     pub(in super::super) const HEAD: c_int = raw::REDISMODULE_LIST_HEAD as c_int;
     pub(in super::super) const TAIL: c_int = raw::REDISMODULE_LIST_TAIL as c_int;
     pub(in super::super) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;

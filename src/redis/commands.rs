@@ -105,19 +105,19 @@ const PERIOD: Arg = Arg::integer(c"period_ms");
 /// `RL.FIXED key limit window_ms [COST n]`
 fn rl_fixed(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::fixed(args.after_key())?;
-    run::judge(keys, args.key()?, call)
+    run::decide(keys, args.key()?, call)
 }
 
 /// `RL.TOKEN key capacity refill period_ms [COST n]`
 fn rl_token(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::token(args.after_key())?;
-    run::judge(keys, args.key()?, call)
+    run::decide(keys, args.key()?, call)
 }
 
 /// `RL.SLIDE key limit window_ms [COST n] [EXACT]`
 fn rl_slide(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::slide(args.after_key())?;
-    run::judge(keys, args.key()?, call)
+    run::decide(keys, args.key()?, call)
 }
 
 /// `RL.PEEK key FIXED limit window_ms [COST n]`, and so on for the other algorithms

@@ -1,27 +1,31 @@
-//! The only owner of open keys.
+//! The only owner of open keys: reading and changing them, and telling replicas and the AOF.
 //!
 //! The server hands out handles that do not know of each other: a value that one handle frees,
 //! another may still point to. So there is one [`Keys`] per call, it is borrowed for as long as a
 //! key is open, and whatever could change a key by another way (a listener, a command) needs it,
 //! or the key itself, in full. What is read of a key is borrowed from it, and gone before it is
-//! changed. A command over several keys opens them all here, once their names are known to differ.
+//! changed.
 //!
-//! Changing a key can't fail: everything that could be refused is asked first.
+//! Changing a key can't fail: everything that could be refused is asked first. Only [`Key::trim`]
+//! can, with nothing changed, and it comes before every other change.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int};
+use core::iter;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::slice;
 
+use arrayvec::ArrayVec;
 use redis_module::raw::RedisModuleKey;
 
 use super::api;
-use super::server::{OwnStr, Server, Str};
+use super::server::{OwnStr, Reply, Server, Str};
 use super::stats;
 use crate::clock::Timestamp;
 use crate::error::{Error, InvalidState};
 use crate::limiter::log::{self, Entries};
+use crate::policy::MAX_LOG_LIMIT;
 
 /// The keys of one call.
 pub(super) struct Keys<'call> {
@@ -43,7 +47,7 @@ impl<'call> Keys<'call> {
     /// Opens a key, existing or not, so that it can be written to. That alone is no change; see
     /// [`Key::modified`].
     pub(super) fn open<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
-        let handle = open_to_write(self.server, name);
+        let handle = open(self.server, name, TO_WRITE);
         Key(View::new(self.server, name, handle, api::WRITE))
     }
 
@@ -58,16 +62,16 @@ impl<'call> Keys<'call> {
     ///
     /// Another module that listens may change the key, so none is open.
     pub(super) fn notify_refused(&mut self, name: Str<'_>) {
-        let Server { ctx, loaded } = self.server;
+        let api = self.server.api();
         // SAFETY: the function takes nothing and returns a number.
-        let told = unsafe { (loaded.api.get_notify_keyspace_events)() };
+        let told = unsafe { (api.get_notify_keyspace_events)() };
         if told & api::NOTIFY_MODULE == 0 {
             return;
         }
         // SAFETY: the context is that of the running command, and the name is live.
         unsafe {
-            (loaded.api.notify_keyspace_event)(
-                ctx,
+            (api.notify_keyspace_event)(
+                self.server.ctx(),
                 api::NOTIFY_MODULE,
                 c"rl.refused".as_ptr(),
                 name.as_ptr(),
@@ -78,20 +82,18 @@ impl<'call> Keys<'call> {
 
 fn open(server: Server<'_>, name: Str<'_>, mode: c_int) -> *mut RedisModuleKey {
     // SAFETY: the context is that of the running command, and the name is live.
-    unsafe { (server.loaded.api.open_key)(server.ctx, name.as_ptr(), mode) }
+    unsafe { (server.api().open_key)(server.ctx(), name.as_ptr(), mode) }
 }
 
 /// For writing, the server gives a handle for every key, existing or not: never null.
-fn open_to_write(server: Server<'_>, name: Str<'_>) -> *mut RedisModuleKey {
-    open(server, name, api::READ | api::WRITE)
-}
+const TO_WRITE: c_int = api::READ | api::WRITE;
 
 /// # Safety
 ///
 /// The handle is open, and not used afterwards.
 unsafe fn close(server: Server<'_>, handle: *mut RedisModuleKey) {
     // SAFETY: promised by the caller.
-    unsafe { (server.loaded.api.close_key)(handle) }
+    unsafe { (server.api().close_key)(handle) }
 }
 
 /// What kind of value a key holds, as far as the commands can tell them apart.
@@ -102,6 +104,10 @@ pub(super) enum Kind {
     List,
     Other,
 }
+
+/// The most entries that are appended at once: all that a list of ours can hold.
+const MOST_PUSHED: usize = 10_000;
+const _: () = assert!(MOST_PUSHED as u64 == MAX_LOG_LIMIT);
 
 /// Which end of a list.
 #[derive(Clone, Copy)]
@@ -140,7 +146,7 @@ impl<'key> View<'key> {
 
     pub(super) fn kind(&self) -> Kind {
         // SAFETY: the key is open.
-        match unsafe { (self.server.loaded.api.key_type)(self.handle) } {
+        match unsafe { (self.server.api().key_type)(self.handle) } {
             api::EMPTY => Kind::Nothing,
             api::STRING => Kind::String,
             api::LIST => Kind::List,
@@ -151,7 +157,7 @@ impl<'key> View<'key> {
     /// When the key expires, in ms since the epoch; `None` without a TTL.
     pub(super) fn expire_at_ms(&self) -> Option<u64> {
         // SAFETY: the key is open.
-        let at = unsafe { (self.server.loaded.api.get_abs_expire)(self.handle) };
+        let at = unsafe { (self.server.api().get_abs_expire)(self.handle) };
         u64::try_from(at).ok()
     }
 
@@ -169,14 +175,14 @@ impl<'key> View<'key> {
     fn text_for(&self, mode: c_int) -> Option<(NonNull<u8>, usize)> {
         let mut len = 0;
         // SAFETY: the key is open, for writing too where `mode` says so.
-        let text = unsafe { (self.server.loaded.api.string_dma)(self.handle, &raw mut len, mode) };
+        let text = unsafe { (self.server.api().string_dma)(self.handle, &raw mut len, mode) };
         NonNull::new(text.cast()).map(|text| (text, len))
     }
 
     /// The list that the key holds.
     pub(super) fn list(&self) -> List<'_> {
         // SAFETY: the key is open.
-        let len = unsafe { (self.server.loaded.api.value_length)(self.handle) };
+        let len = unsafe { (self.server.api().value_length)(self.handle) };
         List {
             view: self,
             len: u64::try_from(len).unwrap_or(u64::MAX),
@@ -209,7 +215,7 @@ pub(super) struct List<'view> {
 }
 
 impl List<'_> {
-    /// So many steps are walked.
+    /// Up to this distance the handle walks; beyond it, a fresh handle seeks.
     const NEAR: u64 = 8;
 
     fn seek(&mut self) {
@@ -221,7 +227,7 @@ impl List<'_> {
             ..
         } = *self.view;
         // Without a trace: the call has been counted as an access.
-        self.far = open(server, name, api::READ | write | api::UNSEEN);
+        self.far = open(server, name, api::READ | write | api::QUIET);
     }
 
     fn close_far(&mut self) {
@@ -234,7 +240,7 @@ impl List<'_> {
 }
 
 impl Entries for List<'_> {
-    fn len(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.len
     }
 
@@ -254,7 +260,7 @@ impl Entries for List<'_> {
         };
         let index = index.try_into().map_err(|_| InvalidState)?;
         // SAFETY: the key is open; the string that comes back is ours.
-        let entry = unsafe { (server.loaded.api.list_get)(handle, index) };
+        let entry = unsafe { (server.api().list_get)(handle, index) };
         let entry = NonNull::new(entry).ok_or(InvalidState)?;
         // SAFETY: as above.
         let entry = unsafe { OwnStr::new(server, entry) };
@@ -281,11 +287,8 @@ impl<'key> Deref for Key<'key> {
 
 impl<'key> Key<'key> {
     /// Up to so many entries of a list are removed one by one. More are left to the server's own
-    /// command, which takes as long for ten thousand as for some ten.
-    const FEW: u64 = 8;
-
-    /// The most entries that a list of ours holds.
-    const MANY: usize = 10_000;
+    /// command, which takes as long for ten thousand as for about ten.
+    const POPPED: u64 = 8;
 
     /// Whether the server would refuse a command that needs memory.
     pub(super) fn out_of_memory(&self) -> bool {
@@ -310,7 +313,7 @@ impl<'key> Key<'key> {
         // SAFETY: it was open, and has just been taken away.
         unsafe { close(self.server, handle) };
         let result = change(self.server, self.name);
-        self.0.handle = open_to_write(self.server, self.name);
+        self.0.handle = open(self.server, self.name, TO_WRITE | api::QUIET);
         result
     }
 
@@ -320,14 +323,14 @@ impl<'key> Key<'key> {
         self.reopen_after(|_, _| ());
         let handle = self.handle_to_change();
         // SAFETY: the key is open for writing.
-        check(unsafe { (self.server.loaded.api.delete_key)(handle) });
+        check(unsafe { (self.server.api().delete_key)(handle) });
     }
 
     /// Sets the expiry of a key that exists, in ms since the epoch.
     pub(super) fn set_expire_at_ms(&mut self, at: i64) {
         let handle = self.handle_to_change();
         // SAFETY: the key is open for writing.
-        check(unsafe { (self.server.loaded.api.set_abs_expire)(handle, at) });
+        check(unsafe { (self.server.api().set_abs_expire)(handle, at) });
     }
 
     /// Writes a string value in place; the expiry stays as it is.
@@ -337,11 +340,14 @@ impl<'key> Key<'key> {
         if value.is_none() {
             let handle = self.handle_to_change();
             // SAFETY: the key is open for writing.
-            check(unsafe { (self.server.loaded.api.string_truncate)(handle, text.len()) });
+            if !check(unsafe { (self.server.api().string_truncate)(handle, text.len()) }) {
+                return;
+            }
             value = self.text_for(api::WRITE).filter(fits);
         }
         let Some((bytes, len)) = value else {
-            return check(api::ERR);
+            check(api::ERR);
+            return;
         };
         // SAFETY: the value has as many bytes as the server said when it gave them out to be written,
         // and it was not changed since: not by this handle, and nothing else can while it is open.
@@ -355,7 +361,7 @@ impl<'key> Key<'key> {
     ///
     /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
     pub(super) fn trim(&mut self, oldest: u64, newest: u64) -> Result<(), Error> {
-        if oldest.saturating_add(newest) > Self::FEW {
+        if oldest.saturating_add(newest) > Self::POPPED {
             return self.reopen_after(|server, name| trim(server, name, oldest, newest));
         }
         self.pop(End::Oldest, oldest);
@@ -371,76 +377,133 @@ impl<'key> Key<'key> {
         for _ in 0..count {
             let handle = self.handle_to_change();
             // SAFETY: the key is open for writing.
-            let entry = unsafe { (self.server.loaded.api.list_pop)(handle, place) };
+            let entry = unsafe { (self.server.api().list_pop)(handle, place) };
             match NonNull::new(entry) {
                 // SAFETY: the string that comes back is ours.
                 Some(entry) => drop(unsafe { OwnStr::new(self.server, entry) }),
-                None => check(api::ERR),
+                None => {
+                    check(api::ERR);
+                }
             }
         }
         match count {
             0 => {}
-            1 => self.server.replicate_key(command, self.name),
-            _ => self
-                .server
-                .replicate_number(command, self.name, signed(count)),
+            1 => self.replicate(command),
+            _ => self.replicate_number(command, signed(count)),
         }
     }
 
     /// Appends an entry so many times to a list, which is created if there is none, and tells
     /// replicas and the AOF in one command, so that the key's name goes out once.
     pub(super) fn push(&mut self, entry: Str<'_>, count: u64) {
-        const FEW: usize = 16;
-        match usize::try_from(count).unwrap_or(usize::MAX) {
+        match count {
             0 => {}
             1 => self.push_all(slice::from_ref(&entry)),
-            count @ ..=FEW => self.push_all([entry; FEW].split_at(count).0),
-            count => self.push_many(entry, count.min(Self::MANY)),
+            count => self.push_many(entry, count),
         }
     }
 
-    /// Apart, for its 80 kB of stack.
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "a server's main thread has megabytes, and no call allocates"
-    )]
+    /// Not inlined, for its 80 kB of stack.
     #[inline(never)]
-    fn push_many(&mut self, entry: Str<'_>, count: usize) {
-        self.push_all([entry; Self::MANY].split_at(count).0);
+    fn push_many(&mut self, entry: Str<'_>, count: u64) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut entries = ArrayVec::<_, MOST_PUSHED>::new();
+        entries.extend(iter::repeat_n(entry, count.min(MOST_PUSHED)));
+        self.push_all(&entries);
     }
 
     fn push_all(&mut self, entries: &[Str<'_>]) {
         for entry in entries {
             let handle = self.handle_to_change();
             // SAFETY: the key is open for writing, and the string is live; the server copies it.
-            check(unsafe { (self.server.loaded.api.list_push)(handle, api::TAIL, entry.as_ptr()) });
+            check(unsafe { (self.server.api().list_push)(handle, api::TAIL, entry.as_ptr()) });
         }
-        self.server.replicate_strings(c"RPUSH", self.name, entries);
+        // SAFETY: the format names a string, and a vector of strings with its length; all are
+        // live, and a `Str` is a pointer to one.
+        unsafe {
+            (self.server.api().replicate)(
+                self.server.ctx(),
+                c"RPUSH".as_ptr(),
+                c"sv".as_ptr(),
+                self.name.as_ptr(),
+                entries.as_ptr(),
+                entries.len(),
+            );
+        }
     }
 
     /// Tells the server that the key was changed: for those who watch or cache it.
     pub(super) fn modified(&self) {
-        self.server.modified(self.name);
+        // SAFETY: the context is that of the running command, and the name is live.
+        unsafe {
+            (self.server.api().signal_modified_key)(self.server.ctx(), self.name.as_ptr());
+        }
     }
 
     /// Tells replicas and the AOF that the key has a new value and, if given, a new expiry.
     pub(super) fn replicate_set(&self, value: &[u8], expire_at_ms: Option<i64>) {
-        self.server.replicate_set(self.name, value, expire_at_ms);
+        let (server, key, text) = (self.server, self.name.as_ptr(), value.as_ptr());
+        // SAFETY: each format is followed by what it names: a live string, a buffer and its
+        // length, another live string, a number.
+        unsafe {
+            match expire_at_ms {
+                Some(at) => (server.api().replicate)(
+                    server.ctx(),
+                    c"SET".as_ptr(),
+                    c"sbsl".as_ptr(),
+                    key,
+                    text,
+                    value.len(),
+                    server.pxat(),
+                    at,
+                ),
+                None => (server.api().replicate)(
+                    server.ctx(),
+                    c"SET".as_ptr(),
+                    c"sbs".as_ptr(),
+                    key,
+                    text,
+                    value.len(),
+                    server.keep_ttl(),
+                ),
+            };
+        }
     }
 
     /// Tells replicas and the AOF that the count in the key grew.
     pub(super) fn replicate_increment(&self, by: i64) {
-        self.server.replicate_increment(self.name, by);
+        match by {
+            1 => self.replicate(c"INCR"),
+            _ => self.replicate_number(c"INCRBY", by),
+        }
     }
 
     /// Tells replicas and the AOF that the key is gone.
     pub(super) fn replicate_delete(&self) {
-        self.server.replicate_key(c"DEL", self.name);
+        self.replicate(c"DEL");
     }
 
     /// Tells replicas and the AOF when the key expires.
     pub(super) fn replicate_expiry(&self, at: i64) {
-        self.server.replicate_number(c"PEXPIREAT", self.name, at);
+        self.replicate_number(c"PEXPIREAT", at);
+    }
+
+    /// Tells replicas and the AOF of a command on the key with nothing more to say.
+    fn replicate(&self, command: &CStr) {
+        let (server, key) = (self.server, self.name.as_ptr());
+        // SAFETY: the format names one string, and a live one follows.
+        unsafe {
+            (server.api().replicate)(server.ctx(), command.as_ptr(), c"s".as_ptr(), key);
+        }
+    }
+
+    /// Tells replicas and the AOF of a command on the key with a number.
+    fn replicate_number(&self, command: &CStr, number: i64) {
+        let (server, key) = (self.server, self.name.as_ptr());
+        // SAFETY: the format names a string and a number, and a live one and one follow.
+        unsafe {
+            (server.api().replicate)(server.ctx(), command.as_ptr(), c"sl".as_ptr(), key, number);
+        }
     }
 }
 
@@ -453,8 +516,8 @@ fn trim(server: Server<'_>, name: Str<'_>, oldest: u64, newest: u64) -> Result<(
     // SAFETY: the context is that of the running command; the format names a string and two
     // numbers, and a live one and two follow.
     let reply = unsafe {
-        (server.loaded.api.call)(
-            server.ctx,
+        (server.api().call)(
+            server.ctx(),
             c"LTRIM".as_ptr(),
             c"!sll".as_ptr(),
             name.as_ptr(),
@@ -462,8 +525,9 @@ fn trim(server: Server<'_>, name: Str<'_>, oldest: u64, newest: u64) -> Result<(
             last,
         )
     };
-    match server.begins(reply, b"+OK") {
-        Some(true) => Ok(()),
+    // SAFETY: the reply is ours.
+    match unsafe { Reply::new(server, reply) } {
+        Some(reply) if reply.begins(b"+OK") => Ok(()),
         _ => Err(Error::Internal),
     }
 }
@@ -473,11 +537,14 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Counts a change that the server refused, which only a defect of ours can bring about: what was
-/// asked for before rules it out. The call goes on, so that value, stream and reply still agree.
-fn check(status: c_int) {
+/// Whether the server took a change. Only a defect of ours can make it refuse one: what was asked
+/// before rules it out. That is counted, and the call goes on: what was written before can't be
+/// taken back.
+fn check(status: c_int) -> bool {
     debug_assert_eq!(status, api::OK, "the server takes every change");
-    if status != api::OK {
-        stats::INTERNAL_ERRORS.add_one();
+    if status == api::OK {
+        return true;
     }
+    stats::INTERNAL_ERRORS.add_one();
+    false
 }

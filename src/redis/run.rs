@@ -5,8 +5,8 @@
 //! fail. The key is opened once, so that it can be written to if the call is admitted; the server
 //! takes it as modified only when told so, with the write.
 //!
-//! Each step is a function of its own, so that a command over several keys takes each step for all
-//! of them before the next.
+//! Judging, asking for memory and writing are apart, so that a command over several keys can do each
+//! for all of them before the next.
 
 use super::keys::{Key, Keys, Kind, List, View, signed};
 use super::server::Str;
@@ -23,31 +23,31 @@ use crate::limiter::token::TokenBucket;
 use crate::policy::{ExactPolicy, Policy, SlidePolicy, Units};
 use crate::request::Call;
 
-/// Judges a call on a key, and charges it if it is admitted.
+/// Decides a call on a key, and charges it if it is admitted.
 #[expect(clippy::inline_always, reason = "each command knows its policy")]
 #[inline(always)]
-pub(super) fn judge(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
+pub(super) fn decide(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
     let Call { policy, cost } = call;
     match policy {
-        Policy::Fixed(policy) => judge_text::<FixedWindow>(keys, name, policy, cost),
-        Policy::Token(policy) => judge_text::<TokenBucket>(keys, name, policy, cost),
-        Policy::Slide(policy) => judge_slide(keys, name, policy, cost),
-        Policy::Exact(policy) => judge_log(keys, name, policy, cost),
+        Policy::Fixed(policy) => decide_text::<FixedWindow>(keys, name, policy, cost),
+        Policy::Token(policy) => decide_text::<TokenBucket>(keys, name, policy, cost),
+        Policy::Slide(policy) => decide_slide(keys, name, policy, cost),
+        Policy::Exact(policy) => decide_log(keys, name, policy, cost),
     }
 }
 
-/// Apart: one function of this and of the parsing of two forms costs 130 instructions more.
+/// Not inlined: together with the parsing of both forms it costs 130 instructions more per call.
 #[inline(never)]
-fn judge_slide(
+fn decide_slide(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: SlidePolicy,
     cost: Units,
 ) -> Result<Decision, Error> {
-    judge_text::<SlidingWindow>(keys, name, policy, cost)
+    decide_text::<SlidingWindow>(keys, name, policy, cost)
 }
 
-/// Tells what [`judge`] would, with nothing taken.
+/// Tells what [`decide`] would, with nothing taken.
 pub(super) fn peek(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
     let Call { policy, cost } = call;
     stats::of(&policy).peeks.add_one();
@@ -61,7 +61,7 @@ pub(super) fn peek(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Dec
 
 #[expect(clippy::inline_always, reason = "some 80 instructions of every call")]
 #[inline(always)]
-fn judge_text<L: TextLimiter>(
+fn decide_text<L: TextLimiter>(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: L::Policy,
@@ -102,7 +102,7 @@ fn peek_text<L: TextLimiter>(
     Ok(L::at(policy, stored, now)?.peek(cost)?)
 }
 
-fn judge_log(
+fn decide_log(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: ExactPolicy,
@@ -112,13 +112,13 @@ fn judge_log(
     let mut key = keys.open(name);
     let mut seen = Seen::new();
     let (found, mut list) = Found::look_up_list(&key, now)?;
-    let len = list.as_ref().map_or(0, List::len);
+    let len = list.as_ref().map_or(0, List::count);
     let stored = list.as_mut().map(|list| (list, found.expire_at_ms));
     let mut limiter = SlidingLog::at(policy, stored, now, &mut seen)?;
     let decision = limiter.decide(cost)?;
     let change = limiter.stores(&decision).then(|| limiter.change());
     let stepped_back = change.is_some() && limiter.stepped_back();
-    // What read the key is closed before it is changed.
+    // Closes the list's second handle before the key is changed.
     drop(list);
     if let Some(change) = change {
         ask_for_memory(&key, !found.is_live() || change.lengthens())?;

@@ -1,9 +1,9 @@
-//! The server as one command sees it: its clock, its memory, its replies, its replication stream.
+//! The server as one command sees it: its clock, its memory, its replies.
 //!
 //! The wrappers are safe: a [`Server`] exists only inside a command callback, on the server's main
 //! thread, and everything it hands out is borrowed from it. Keys are `keys`' to open.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -19,8 +19,8 @@ use crate::error::Error;
 /// The context of one command call.
 #[derive(Clone, Copy)]
 pub(super) struct Server<'call> {
-    pub(super) ctx: *mut RedisModuleCtx,
-    pub(super) loaded: &'call Loaded,
+    ctx: *mut RedisModuleCtx,
+    loaded: &'call Loaded,
 }
 
 /// What is made when the module is loaded, used by every call, and released when it is unloaded.
@@ -150,6 +150,24 @@ impl<'call> Server<'call> {
         Self { ctx, loaded }
     }
 
+    pub(super) fn ctx(self) -> *mut RedisModuleCtx {
+        self.ctx
+    }
+
+    pub(super) fn api(self) -> &'call Api {
+        &self.loaded.api
+    }
+
+    /// The word `KEEPTTL`.
+    pub(super) fn keep_ttl(self) -> *mut RedisModuleString {
+        self.loaded.keep_ttl.as_ptr()
+    }
+
+    /// The word `PXAT`.
+    pub(super) fn pxat(self) -> *mut RedisModuleString {
+        self.loaded.pxat.as_ptr()
+    }
+
     /// The instant of this command: the server's own, or on Redis 7.0, which does not tell it,
     /// the wall clock that it reads too.
     #[expect(clippy::unused_self, reason = "only a command has an instant")]
@@ -185,20 +203,9 @@ impl<'call> Server<'call> {
             let key = key.0.as_ptr();
             (self.loaded.api.call)(self.ctx, c"SET".as_ptr(), c"MWEss".as_ptr(), key, key)
         };
-        self.begins(reply, b"-OOM").unwrap_or(true)
-    }
-
-    /// Whether the answer to a command of the server's begins so; `None` without an answer.
-    pub(super) fn begins(self, reply: *mut RedisModuleCallReply, text: &[u8]) -> Option<bool> {
-        let reply = NonNull::new(reply)?;
-        let mut len = 0;
-        // SAFETY: the reply is live until it is freed below, and its text with it.
-        unsafe {
-            let answer = (self.loaded.api.call_reply_proto)(reply.as_ptr(), &raw mut len);
-            let begins = bytes_at(answer.cast(), len).starts_with(text);
-            (self.loaded.api.free_call_reply)(reply.as_ptr());
-            Some(begins)
-        }
+        // SAFETY: the reply is ours.
+        let reply = unsafe { Reply::new(self, reply) };
+        reply.is_none_or(|reply| reply.begins(b"-OOM"))
     }
 
     /// The bytes of a string.
@@ -209,94 +216,6 @@ impl<'call> Server<'call> {
         unsafe {
             let text = (self.loaded.api.string_ptr_len)(string.0.as_ptr(), &raw mut len);
             slice::from_raw_parts(text.cast(), len)
-        }
-    }
-
-    /// Tells the server that a key was changed: for those who watch or cache it.
-    pub(super) fn modified(self, name: Str<'_>) {
-        // SAFETY: the context is that of the running command, and the name is live.
-        unsafe { (self.loaded.api.signal_modified_key)(self.ctx, name.0.as_ptr()) };
-    }
-
-    /// Tells replicas and the AOF that `key` has a new value and, if given, a new expiry.
-    pub(super) fn replicate_set(self, key: Str<'_>, value: &[u8], expire_at_ms: Option<i64>) {
-        let (key, text) = (key.0.as_ptr(), value.as_ptr());
-        // SAFETY: each format is followed by what it names: a live string, a buffer and its
-        // length, another live string, a number.
-        unsafe {
-            match expire_at_ms {
-                Some(at) => (self.loaded.api.replicate)(
-                    self.ctx,
-                    c"SET".as_ptr(),
-                    c"sbsl".as_ptr(),
-                    key,
-                    text,
-                    value.len(),
-                    self.loaded.pxat.as_ptr(),
-                    at,
-                ),
-                None => (self.loaded.api.replicate)(
-                    self.ctx,
-                    c"SET".as_ptr(),
-                    c"sbs".as_ptr(),
-                    key,
-                    text,
-                    value.len(),
-                    self.loaded.keep_ttl.as_ptr(),
-                ),
-            };
-        }
-    }
-
-    /// Tells replicas and the AOF that the count in `key` grew.
-    pub(super) fn replicate_increment(self, key: Str<'_>, by: i64) {
-        let key = key.0.as_ptr();
-        // SAFETY: each format is followed by what it names: a live string, a number.
-        unsafe {
-            match by {
-                1 => (self.loaded.api.replicate)(self.ctx, c"INCR".as_ptr(), c"s".as_ptr(), key),
-                _ => (self.loaded.api.replicate)(
-                    self.ctx,
-                    c"INCRBY".as_ptr(),
-                    c"sl".as_ptr(),
-                    key,
-                    by,
-                ),
-            };
-        }
-    }
-
-    /// Tells replicas and the AOF of a command on `key` with nothing more to say.
-    pub(super) fn replicate_key(self, command: &CStr, key: Str<'_>) {
-        // SAFETY: the format names one string, and a live one follows.
-        unsafe {
-            (self.loaded.api.replicate)(self.ctx, command.as_ptr(), c"s".as_ptr(), key.0.as_ptr());
-        }
-    }
-
-    /// Tells replicas and the AOF of a command on `key` with a number.
-    pub(super) fn replicate_number(self, command: &CStr, key: Str<'_>, number: i64) {
-        let key = key.0.as_ptr();
-        // SAFETY: the format names a string and a number, and a live one and one follow.
-        unsafe {
-            (self.loaded.api.replicate)(self.ctx, command.as_ptr(), c"sl".as_ptr(), key, number);
-        }
-    }
-
-    /// Tells replicas and the AOF of a command on `key` with a vector of strings.
-    pub(super) fn replicate_strings(self, command: &CStr, key: Str<'_>, strings: &[Str<'_>]) {
-        let key = key.0.as_ptr();
-        // SAFETY: the format names a string, and a vector of strings with its length; all are
-        // live, and a `Str` is a pointer to one.
-        unsafe {
-            (self.loaded.api.replicate)(
-                self.ctx,
-                command.as_ptr(),
-                c"sv".as_ptr(),
-                key,
-                strings.as_ptr(),
-                strings.len(),
-            );
         }
     }
 
@@ -328,6 +247,43 @@ impl<'call> Server<'call> {
                 Err(error) => (self.loaded.api.reply_with_error)(self.ctx, error.text().as_ptr()),
             }
         }
+    }
+}
+
+/// The answer to a command of the server's, which is freed when it is dropped.
+pub(super) struct Reply<'call> {
+    server: Server<'call>,
+    reply: NonNull<RedisModuleCallReply>,
+}
+
+impl<'call> Reply<'call> {
+    /// `None` without an answer.
+    ///
+    /// # Safety
+    ///
+    /// The reply is the caller's, who does not free it.
+    pub(super) unsafe fn new(
+        server: Server<'call>,
+        reply: *mut RedisModuleCallReply,
+    ) -> Option<Self> {
+        NonNull::new(reply).map(|reply| Self { server, reply })
+    }
+
+    /// Whether the text of the answer begins so.
+    pub(super) fn begins(&self, text: &[u8]) -> bool {
+        let mut len = 0;
+        // SAFETY: the reply is live, and its text with it.
+        unsafe {
+            let answer = (self.server.api().call_reply_proto)(self.reply.as_ptr(), &raw mut len);
+            bytes_at(answer.cast(), len).starts_with(text)
+        }
+    }
+}
+
+impl Drop for Reply<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the reply is ours, and this is its only release.
+        unsafe { (self.server.api().free_call_reply)(self.reply.as_ptr()) }
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) static CLOCK_STEPS: Count = Count::new();
 static CLOCK_OUT_OF_RANGE: Count = Count::new();
 pub(super) static INTERNAL_ERRORS: Count = Count::new();
 
-/// Where the calls of the command with such a policy are counted.
+/// The counts of the command that this policy belongs to.
 pub(super) fn of(policy: &Policy) -> &'static Calls {
     match policy {
         Policy::Fixed(_) => &FIXED,

@@ -154,8 +154,8 @@ struct Watched {
 }
 
 impl Entries for Watched {
-    fn len(&self) -> u64 {
-        Entries::len(&self.entries)
+    fn count(&self) -> u64 {
+        self.entries.count()
     }
 
     fn get(&mut self, index: u64) -> Result<Timestamp, InvalidState> {

@@ -141,7 +141,12 @@ impl Key {
             assert_eq!(Counter::decode(&text), Ok(Counter(count)));
             assert_eq!(change.expire_at_ms, None, "INCRBY keeps the expiry");
         }
-        self.value = Value::Text(text.to_vec());
+        let value = Value::Text(text.to_vec());
+        assert!(
+            value != self.value || change.expire_at_ms.is_some(),
+            "what is stored already"
+        );
+        self.value = value;
         self.set_expiry(change.expire_at_ms);
     }
 

@@ -110,7 +110,7 @@ impl Key {
             }
             Value::Log(entries) => {
                 assert!(entries.is_sorted(), "{entries:?}");
-                assert!((1..=MAX_LOG_LIMIT).contains(&Entries::len(entries)));
+                assert!((1..=MAX_LOG_LIMIT).contains(&entries.count()));
                 for alike in entries.chunk_by(|a, b| a == b) {
                     let entry = &alike[0];
                     assert_eq!(log::decode_entry(&log::encode_entry(*entry)), Ok(*entry));

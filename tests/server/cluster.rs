@@ -162,6 +162,31 @@ fn the_wrong_node_says_where_the_key_is_and_hash_tags_keep_keys_together() {
     assert_eq!(left, 0);
 }
 
+/// More than eight units leave by a command of the server's, which has to be let in as ours was.
+#[test]
+fn many_units_leave_on_a_node_that_takes_the_slot_over() {
+    let cluster = Cluster::start();
+    let mut nodes = cluster.connect();
+    let slot = slot_of(&mut nodes[0], "k");
+    let (from, to) = (owner_of(slot), (owner_of(slot) + 1) % 3);
+    let from_id: String = send(&mut nodes[from], &["CLUSTER", "MYID"]);
+    let import = format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}");
+    run(&mut nodes[to], &import);
+    // As old as can be, and one of now.
+    let node = &mut nodes[to];
+    let push = format!("RPUSH k{}", " 1000000000000000".repeat(30));
+    for line in [push.as_str(), "PEXPIRE k 3600000"] {
+        run(node, "ASKING");
+        run(node, line);
+    }
+    for left in [69, 68] {
+        run(node, "ASKING");
+        assert_eq!(ask(node, "RL.SLIDE k 70 3600000 EXACT")[..3], [1, 70, left]);
+    }
+    run(node, "ASKING");
+    assert_eq!(send::<i64>(node, &["LLEN", "k"]), 2);
+}
+
 #[test]
 fn a_node_whose_cluster_serves_no_slot_is_down() {
     let server = node_options(free_port()).start();

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use support::{Server, T0, send};
+use support::{SECOND, Server, T0, ask, send};
 
 #[test]
 fn transactions_and_scripts_get_the_same_answers() {
@@ -37,6 +37,42 @@ fn transactions_and_scripts_get_the_same_answers() {
         text.starts_with("ERR invalid rate limit policy: limit"),
         "{text}"
     );
+}
+
+/// More than eight units leave by a command of the server's, which must go through wherever ours does.
+#[test]
+fn many_units_leave_in_any_context() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let mut user = server.connect_as("-@all +rl.slide +multi +exec +eval ~k");
+    let call = ["RL.SLIDE", "k", "100", "60000", "EXACT", "COST", "2"];
+    let script = "return redis.call('RL.SLIDE', KEYS[1], unpack(ARGV))";
+    let eval = [
+        "EVAL", script, "1", "k", "100", "60000", "EXACT", "COST", "2",
+    ];
+    for context in ["alone", "in a transaction", "in a script"] {
+        server.set_clock(T0);
+        send::<()>(&mut connection, &["DEL", "k"]);
+        ask(&mut connection, "RL.SLIDE k 100 60000 EXACT COST 30");
+        server.set_clock(T0 + SECOND);
+        ask(&mut connection, "RL.SLIDE k 100 60000 EXACT COST 5");
+        server.set_clock(T0 + 60 * SECOND);
+        let reply: [i64; 5] = match context {
+            "alone" => send(&mut user, &call),
+            "in a script" => send(&mut user, &eval),
+            _ => {
+                send::<()>(&mut user, &["MULTI"]);
+                send::<()>(&mut user, &call);
+                let replies: Vec<[i64; 5]> = send(&mut user, &["EXEC"]);
+                replies[0]
+            }
+        };
+        assert_eq!(reply, [1, 100, 93, 0, 60_000], "{context}");
+        let len: i64 = send(&mut connection, &["LLEN", "k"]);
+        assert_eq!(len, 7, "{context}");
+        let ttl_ms: i64 = send(&mut connection, &["PTTL", "k"]);
+        assert!(ttl_ms >= 60_000, "{context}: {ttl_ms}");
+    }
 }
 
 #[test]
