@@ -67,6 +67,17 @@ pub(crate) fn take_wide(text: &mut &[u8]) -> Option<u128> {
     }
 }
 
+/// The same for up to 38 digits and a minus sign; no minus sign before 0.
+#[inline]
+pub(crate) fn take_signed(text: &mut &[u8]) -> Option<i128> {
+    let Some(mut digits) = text.strip_prefix(b"-") else {
+        return i128::try_from(take_wide(text)?).ok();
+    };
+    let number = i128::try_from(take_wide(&mut digits)?).ok()?;
+    *text = digits;
+    (number > 0).then_some(number.saturating_neg())
+}
+
 /// No number of so many digits overflows.
 const SAFE_DIGITS: usize = 19;
 

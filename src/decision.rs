@@ -5,8 +5,9 @@ use crate::policy::Units;
 /// What a limiter answers to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Admitted and charged; otherwise refused, and nothing was charged.
-    pub allowed: bool,
+    /// 0 if the call was refused; 1 if it was admitted, or how many units it was given if it asked
+    /// for as many as there are. A forced call is charged in any case: 0 says that it did not fit.
+    pub allowed: u64,
     /// The limit or capacity that the call named.
     pub limit: Units,
     /// Whole units that could be taken now: 0 … `limit`.
@@ -27,20 +28,28 @@ pub enum RetryAfter {
 }
 
 impl Decision {
+    /// Whether the call was admitted, or, if it was forced, would have been.
+    #[must_use]
+    pub const fn is_admitted(&self) -> bool {
+        self.allowed > 0
+    }
+
     /// The five integers of the reply, in order.
     ///
     /// Values above `i64::MAX` (a window whose end somebody has set that far) stop there.
     #[must_use]
     pub fn reply(self) -> [i64; 5] {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        // At most 2^53: the same bits as a signed number.
+        let units = |n: u64| i64::from_ne_bytes(n.to_ne_bytes());
         let retry_after_ms = match self.retry_after {
             RetryAfter::Ms(ms) => integer(ms),
             RetryAfter::Never => -1,
         };
         [
-            i64::from(self.allowed),
-            integer(self.limit.get()),
-            integer(self.remaining),
+            units(self.allowed),
+            units(self.limit.get()),
+            units(self.remaining),
             retry_after_ms,
             integer(self.reset_after_ms),
         ]
@@ -54,7 +63,7 @@ mod tests {
     #[test]
     fn the_reply_is_five_integers_in_order() {
         let decision = Decision {
-            allowed: true,
+            allowed: 1,
             limit: Units::new(10).unwrap(),
             remaining: 9,
             retry_after: RetryAfter::Ms(3),
@@ -62,7 +71,7 @@ mod tests {
         };
         assert_eq!(decision.reply(), [1, 10, 9, 3, 4]);
         let never = Decision {
-            allowed: false,
+            allowed: 0,
             retry_after: RetryAfter::Never,
             ..decision
         };

@@ -24,6 +24,10 @@ pub enum Error {
     Period,
     /// `cost` is no integer in range.
     Cost,
+    /// What `UPTO` names is no integer in range.
+    UpTo,
+    /// What `REFUND` names is no integer in range.
+    Refund,
     /// An empty bucket would take longer than 100 years to fill.
     FillTime,
     /// An unknown, repeated or valueless keyword.
@@ -67,6 +71,12 @@ impl Error {
             Self::Cost => {
                 c"ERR invalid rate limit policy: cost must be an integer between 1 and 9007199254740991"
             }
+            Self::UpTo => {
+                c"ERR invalid rate limit policy: upto must be an integer between 1 and 9007199254740991"
+            }
+            Self::Refund => {
+                c"ERR invalid rate limit policy: refund must be an integer between 1 and 9007199254740991"
+            }
             Self::FillTime => {
                 c"ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000"
             }
@@ -109,6 +119,8 @@ mod tests {
             (Error::Refill, "refill", MAX_UNITS),
             (Error::Period, "period_ms", MAX_SPAN_MS),
             (Error::Cost, "cost", MAX_UNITS),
+            (Error::UpTo, "upto", MAX_UNITS),
+            (Error::Refund, "refund", MAX_UNITS),
         ] {
             let text = format!(
                 "ERR invalid rate limit policy: {argument} must be an integer between 1 and {max}"

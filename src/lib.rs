@@ -4,11 +4,14 @@
 //! decides and updates, in one atomic step, in whole numbers only:
 //!
 //! ```text
-//! RL.FIXED key limit window_ms                 [COST n]            fixed window
-//! RL.TOKEN key capacity refill period_ms       [COST n]            token bucket
-//! RL.SLIDE key limit window_ms                 [COST n] [EXACT]    sliding window, or log
-//! RL.PEEK  key FIXED|TOKEN|SLIDE …                                 the answer, with nothing taken
+//! RL.FIXED key limit window_ms            fixed window
+//! RL.TOKEN key capacity refill period_ms  token bucket
+//! RL.SLIDE key limit window_ms [EXACT]    sliding window, or log
+//! RL.PEEK  key FIXED|TOKEN|SLIDE …        the answer, with nothing taken
 //! ```
+//!
+//! Each takes `[COST n [FORCE] | UPTO n | REFUND n]`: so many units or none, so many in any case, as
+//! many as there are, or gives some back.
 //!
 //! # The reply
 //!
@@ -36,7 +39,7 @@
 //! ```
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::limiter::Limiter;
-//! use redis_rl::limiter::text::{State, Stored, TextLimiter};
+//! use redis_rl::limiter::text::{Change, State, Stored, TextLimiter};
 //! use redis_rl::limiter::token::TokenBucket;
 //! use redis_rl::policy::Policy;
 //! use redis_rl::request;
@@ -47,15 +50,15 @@
 //! let Policy::Token(policy) = call.policy else { unreachable!() };
 //! let now = Timestamp::from_us(1_779_331_200_000_000).expect("a clock in range");
 //! let mut bucket = TokenBucket::at(policy, None, now)?;
-//! assert_eq!(bucket.decide(call.cost)?.reply(), [1, 100, 70, 0, 3_000]);
+//! assert_eq!(bucket.decide(call.charge)?.reply(), [1, 100, 70, 0, 3_000]);
 //!
 //! // What is stored then, and the same call once more: 30 of 70 leave.
-//! let change = bucket.change();
-//! let text = change.state.encode();
+//! let Change::Set { state, expire_at_ms, .. } = bucket.change() else { unreachable!() };
+//! let text = state.encode();
 //! assert_eq!(text.as_slice(), b"T1:70000000:1000000:1779331200000000");
-//! let stored = Stored { text: &text, expire_at_ms: change.expire_at_ms };
+//! let stored = Stored { text: &text, expire_at_ms };
 //! let mut bucket = TokenBucket::at(policy, Some(stored), now)?;
-//! assert_eq!(bucket.decide(call.cost)?.reply(), [1, 100, 40, 0, 6_000]);
+//! assert_eq!(bucket.decide(call.charge)?.reply(), [1, 100, 40, 0, 6_000]);
 //! # Ok::<(), redis_rl::error::Error>(())
 //! ```
 //!

@@ -12,6 +12,8 @@ use crate::wide::product;
 pub const MAX_UNITS: u64 = 9_007_199_254_740_991;
 /// Longest window or period, and longest time in which a bucket may fill: 100 years, in ms.
 pub const MAX_SPAN_MS: u64 = 3_153_600_000_000;
+/// The same in µs.
+pub const MAX_SPAN_US: u64 = MAX_SPAN_MS * 1_000;
 /// Largest limit of an exact sliding window, whose log holds one entry per unit.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
 
@@ -196,6 +198,19 @@ pub enum Policy {
     Slide(SlidePolicy),
     /// A sliding window that logs every unit, for the keyword `EXACT`.
     Exact(ExactPolicy),
+}
+
+/// What a call takes or gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charge {
+    /// So many units, all or nothing.
+    Cost(Units),
+    /// So many units, whether or not they fit.
+    Force(Units),
+    /// As many units as there are, at most so many.
+    UpTo(Units),
+    /// Gives so many units back, at most those that are counted.
+    Refund(Units),
 }
 
 #[cfg(test)]

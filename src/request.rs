@@ -4,15 +4,17 @@
 
 use crate::decimal;
 use crate::error::Error;
-use crate::policy::{ExactPolicy, FixedPolicy, Policy, SlidePolicy, Span, TokenPolicy, Units};
+use crate::policy::{
+    Charge, ExactPolicy, FixedPolicy, Policy, SlidePolicy, Span, TokenPolicy, Units,
+};
 
 /// A policy and what the call takes under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The policy that the call names.
     pub policy: Policy,
-    /// What the call takes, all or nothing.
-    pub cost: Units,
+    /// What the call takes or gives back.
+    pub charge: Charge,
 }
 
 /// The words of a command line. A copy reads ahead.
@@ -20,61 +22,82 @@ pub trait Words<'a>: Iterator<Item = &'a [u8]> + Clone {}
 
 impl<'a, W: Iterator<Item = &'a [u8]> + Clone> Words<'a> for W {}
 
-/// Parses `limit window_ms [COST n]`, what follows the key of `RL.FIXED`.
+/// Parses `limit window_ms [COST n [FORCE] | UPTO n | REFUND n]`, what follows the key of `RL.FIXED`.
 ///
 /// # Errors
 ///
-/// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`] or [`Error::Syntax`].
+/// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`], [`Error::UpTo`],
+/// [`Error::Refund`] or [`Error::Syntax`].
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn fixed<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+pub fn fixed<'a>(words: impl Words<'a>) -> Result<Call, Error> {
+    read_fixed(words, Asks::Charge)
+}
+
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
+fn read_fixed<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let limit = units(words.next(), Error::Limit)?;
     let window = span(words.next(), Error::Window)?;
-    let cost = keywords(&mut words, Exact::Unknown)?.cost;
+    let charge = keywords(&mut words, asks, Exact::Unknown)?.charge;
     end(words)?;
     Ok(Call {
         policy: Policy::Fixed(FixedPolicy { limit, window }),
-        cost,
+        charge,
     })
 }
 
-/// Parses `capacity refill period_ms [COST n]`, what follows the key of `RL.TOKEN`.
+/// Parses `capacity refill period_ms [COST n [FORCE] | UPTO n | REFUND n]`, what follows the key of
+/// `RL.TOKEN`.
 ///
 /// # Errors
 ///
 /// [`Error::Arity`], [`Error::Capacity`], [`Error::Refill`], [`Error::Period`], [`Error::Cost`],
-/// [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
+/// [`Error::UpTo`], [`Error::Refund`], [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn token<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+pub fn token<'a>(words: impl Words<'a>) -> Result<Call, Error> {
+    read_token(words, Asks::Charge)
+}
+
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
+fn read_token<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let capacity = units(words.next(), Error::Capacity)?;
     let refill = units(words.next(), Error::Refill)?;
     let period = span(words.next(), Error::Period)?;
-    let cost = keywords(&mut words, Exact::Unknown)?.cost;
+    let charge = keywords(&mut words, asks, Exact::Unknown)?.charge;
     end(words)?;
     let policy = TokenPolicy::new(capacity, refill, period).ok_or(Error::FillTime)?;
     Ok(Call {
         policy: Policy::Token(policy),
-        cost,
+        charge,
     })
 }
 
-/// Parses `limit window_ms [COST n] [EXACT]`, what follows the key of `RL.SLIDE`.
+/// Parses `limit window_ms [COST n [FORCE] | UPTO n | REFUND n] [EXACT]`, what follows the key of
+/// `RL.SLIDE`. `FORCE` and `EXACT` exclude each other.
 ///
 /// # Errors
 ///
-/// [`Error::Arity`], [`Error::Limit`], [`Error::Window`], [`Error::Cost`], [`Error::Syntax`];
+/// Those of [`fixed`];
 /// with `EXACT` a limit above [`MAX_LOG_LIMIT`](crate::policy::MAX_LOG_LIMIT) is
 /// [`Error::ExactLimit`], found after all else.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn slide<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+pub fn slide<'a>(words: impl Words<'a>) -> Result<Call, Error> {
+    read_slide(words, Asks::Charge)
+}
+
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
+fn read_slide<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let limit = match units(words.next(), Error::Limit) {
-        Err(Error::Limit) => return Err(slide_limit_error(words)),
+        Err(Error::Limit) => return Err(slide_limit_error(words, asks)),
         parsed => parsed?,
     };
     let window = span(words.next(), Error::Window)?;
-    let keywords = keywords(&mut words, Exact::Known)?;
+    let keywords = keywords(&mut words, asks, Exact::Known)?;
     end(words)?;
     let policy = SlidePolicy { limit, window };
     let policy = if keywords.exact {
@@ -84,15 +107,15 @@ pub fn slide<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
     };
     Ok(Call {
         policy,
-        cost: keywords.cost,
+        charge: keywords.charge,
     })
 }
 
 /// The range that the error names is the range of the form that was asked for.
 #[cold]
-fn slide_limit_error<'a>(after_limit: impl Words<'a>) -> Error {
+fn slide_limit_error<'a>(after_limit: impl Words<'a>, asks: Asks) -> Error {
     let mut words = after_limit.skip(1);
-    match keywords(&mut words, Exact::Known) {
+    match keywords(&mut words, asks, Exact::Known) {
         Ok(keywords) if keywords.exact && end(words).is_ok() => Error::ExactLimit,
         _ => Error::Limit,
     }
@@ -104,7 +127,7 @@ fn slide_limit_error<'a>(after_limit: impl Words<'a>) -> Error {
 /// # Errors
 ///
 /// [`Error::Syntax`] for another algorithm, [`Error::Arity`] for too few arguments, then those of
-/// the algorithm's own command.
+/// the algorithm's own command; [`Error::Syntax`] for `FORCE` and `REFUND`, as a look changes nothing.
 pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<Call, Error> {
     let algorithm = words.next().ok_or(Error::Arity)?;
     let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
@@ -113,11 +136,11 @@ pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<Call, E
         return Err(Error::Arity);
     }
     if is(FIXED) {
-        fixed(words)
+        read_fixed(words, Asks::Look)
     } else if is(TOKEN) {
-        token(words)
+        read_token(words, Asks::Look)
     } else if is(SLIDE) {
-        slide(words)
+        read_slide(words, Asks::Look)
     } else {
         Err(Error::Syntax)
     }
@@ -127,7 +150,17 @@ const FIXED: &[u8] = b"FIXED";
 const TOKEN: &[u8] = b"TOKEN";
 const SLIDE: &[u8] = b"SLIDE";
 const COST: &[u8] = b"COST";
+const FORCE: &[u8] = b"FORCE";
+const UPTO: &[u8] = b"UPTO";
+const REFUND: &[u8] = b"REFUND";
 const EXACT: &[u8] = b"EXACT";
+
+/// What a command asks: a look changes nothing, so it knows neither `FORCE` nor `REFUND`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Charge,
+    Look,
+}
 
 /// Whether a command's grammar has the keyword `EXACT`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +170,7 @@ enum Exact {
 }
 
 struct Keywords {
-    cost: Units,
+    charge: Charge,
     exact: bool,
 }
 
@@ -148,35 +181,49 @@ struct Keywords {
     reason = "most calls have none, and need not ask"
 )]
 #[inline(always)]
-fn keywords<'a>(words: &mut impl Words<'a>, grammar: Exact) -> Result<Keywords, Error> {
+fn keywords<'a>(words: &mut impl Words<'a>, asks: Asks, grammar: Exact) -> Result<Keywords, Error> {
     if words.clone().next().is_none() {
         return Ok(Keywords {
-            cost: Units::ONE,
+            charge: Charge::Cost(Units::ONE),
             exact: false,
         });
     }
-    some_keywords(words, grammar)
+    some_keywords(words, asks, grammar)
 }
 
-fn some_keywords<'a>(words: &mut impl Words<'a>, grammar: Exact) -> Result<Keywords, Error> {
-    let mut cost = None;
-    let mut exact = false;
+fn some_keywords<'a>(
+    words: &mut impl Words<'a>,
+    asks: Asks,
+    grammar: Exact,
+) -> Result<Keywords, Error> {
+    let mut amount = None;
+    let (mut force, mut exact) = (false, false);
     let mut ahead = words.clone();
     while let Some(keyword) = ahead.next() {
-        if keyword.eq_ignore_ascii_case(COST) && cost.is_none() {
-            let value = ahead.next().ok_or(Error::Syntax)?;
-            cost = Some(units(Some(value), Error::Cost)?);
-        } else if keyword.eq_ignore_ascii_case(EXACT) && grammar == Exact::Known && !exact {
+        let is = |name: &[u8]| keyword.eq_ignore_ascii_case(name);
+        let mut value = |error| units(Some(ahead.next().ok_or(Error::Syntax)?), error);
+        if is(COST) && amount.is_none() {
+            amount = Some(Charge::Cost(value(Error::Cost)?));
+        } else if is(EXACT) && grammar == Exact::Known && !exact && !force {
             exact = true;
+        } else if is(UPTO) && amount.is_none() && !force {
+            amount = Some(Charge::UpTo(value(Error::UpTo)?));
+        } else if asks == Asks::Look {
+            break;
+        } else if is(REFUND) && amount.is_none() && !force {
+            amount = Some(Charge::Refund(value(Error::Refund)?));
+        } else if is(FORCE) && !force && !exact && matches!(amount, None | Some(Charge::Cost(_))) {
+            force = true;
         } else {
             break;
         }
         *words = ahead.clone();
     }
-    Ok(Keywords {
-        cost: cost.unwrap_or(Units::ONE),
-        exact,
-    })
+    let charge = match amount.unwrap_or(Charge::Cost(Units::ONE)) {
+        Charge::Cost(cost) if force => Charge::Force(cost),
+        charge => charge,
+    };
+    Ok(Keywords { charge, exact })
 }
 
 /// Nothing may follow.
@@ -231,13 +278,8 @@ mod tests {
         let limit = Units::new(9_007_199_254_740_991).unwrap();
         let window = Span::from_ms(3_153_600_000_000).unwrap();
         let policy = Policy::Fixed(FixedPolicy { limit, window });
-        assert_eq!(
-            largest,
-            Call {
-                policy,
-                cost: limit
-            }
-        );
+        let charge = Charge::Cost(limit);
+        assert_eq!(largest, Call { policy, charge });
     }
 
     #[test]
@@ -299,8 +341,8 @@ mod tests {
             ("9 5 CoSt 2 exact", exact, 2),
             ("9 5 EXACT COST 2", exact, 2),
         ] {
-            let cost = Units::new(cost).unwrap();
-            assert_eq!(slide(words(line)), Ok(Call { policy, cost }), "{line}");
+            let charge = Charge::Cost(Units::new(cost).unwrap());
+            assert_eq!(slide(words(line)), Ok(Call { policy, charge }), "{line}");
         }
         for line in [
             "9 5 COST",
@@ -345,7 +387,7 @@ mod tests {
         assert_eq!(peek("Fixed 9 5 COST 2"), fixed(words("9 5 COST 2")));
         assert_eq!(peek("token 9 8 5"), token(words("9 8 5")));
         let exact = peek("SLIDE 9 5 EXACT COST 3").unwrap();
-        assert_eq!(exact.cost, cost(3));
+        assert_eq!(exact.charge, Charge::Cost(cost(3)));
         assert!(matches!(exact.policy, Policy::Exact(_)));
         for (line, error) in [
             ("", Error::Arity),

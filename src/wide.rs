@@ -7,11 +7,13 @@
 use core::num::{NonZeroU64, NonZeroU128};
 
 /// `a × b`, which always fits.
+#[inline]
 pub(crate) fn product(a: u64, b: u64) -> u128 {
     u128::from(a).wrapping_mul(u128::from(b))
 }
 
 /// `dividend / divisor`, rounded down.
+#[inline]
 pub(crate) fn div_floor(dividend: u128, divisor: NonZeroU64) -> u64 {
     match u64::try_from(dividend) {
         Ok(dividend) => dividend / divisor,
@@ -20,6 +22,7 @@ pub(crate) fn div_floor(dividend: u128, divisor: NonZeroU64) -> u64 {
 }
 
 /// `dividend / divisor`, rounded up.
+#[inline]
 pub(crate) fn div_ceil(dividend: u128, divisor: NonZeroU64) -> u64 {
     match dividend.checked_sub(1) {
         Some(below) => div_floor(below, divisor).saturating_add(1),

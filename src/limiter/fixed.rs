@@ -14,17 +14,18 @@
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::limiter::Limiter;
 //! use redis_rl::limiter::fixed::{Counter, FixedWindow};
-//! use redis_rl::limiter::text::{Stored, TextLimiter};
-//! use redis_rl::policy::{FixedPolicy, Span, Units};
+//! use redis_rl::limiter::text::{Change, Stored, TextLimiter};
+//! use redis_rl::policy::{Charge, FixedPolicy, Span, Units};
 //!
 //! let policy = FixedPolicy { limit: Units::new(100).unwrap(), window: Span::from_ms(60_000).unwrap() };
 //! let now = Timestamp::from_us(1_779_331_200_000_000).unwrap();
 //! // 97 are used, and the window has 20 s to go.
 //! let stored = Stored { text: b"97", expire_at_ms: Some(now.as_ms() + 20_000) };
 //! let mut window = FixedWindow::at(policy, Some(stored), now).unwrap();
-//! let decision = window.decide(Units::new(3).unwrap()).unwrap();
+//! let decision = window.decide(Charge::Cost(Units::new(3).unwrap())).unwrap();
 //! assert_eq!(decision.reply(), [1, 100, 0, 20_000, 20_000]);
-//! assert_eq!(window.change().state, Counter(100));
+//! let change = Change::Set { state: Counter(100), expire_at_ms: None, increment: 3 };
+//! assert_eq!(window.change(), change);
 //! ```
 
 use super::Limiter;
@@ -41,8 +42,8 @@ pub struct FixedWindow {
     now: Timestamp,
     count: u64,
     end_ms: u64,
-    /// Units of `count` that this call has charged.
-    charged: u64,
+    /// How much this call has added to `count`, or taken off it.
+    change: i64,
 }
 
 impl TextLimiter for FixedWindow {
@@ -60,7 +61,7 @@ impl TextLimiter for FixedWindow {
             now,
             count: 0,
             end_ms: now.as_ms(),
-            charged: 0,
+            change: 0,
         };
         if let Some(stored) = stored {
             let end_ms = stored.expiry()?;
@@ -73,13 +74,17 @@ impl TextLimiter for FixedWindow {
         Ok(window)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
     fn change(&self) -> Change<Counter> {
-        let opened = self.count == self.charged;
-        Change {
+        if self.count == 0 {
+            return Change::Delete;
+        }
+        let opened = signed(self.count) == self.change;
+        Change::Set {
             state: Counter(self.count),
             expire_at_ms: opened.then_some(self.end_ms),
-            increment: if opened { 0 } else { self.charged },
+            increment: if opened { 0 } else { self.change },
         }
     }
 }
@@ -106,14 +111,34 @@ impl Limiter for FixedWindow {
         false
     }
 
+    fn is_charged(&self) -> bool {
+        self.change != 0
+    }
+
     fn charge(&mut self, cost: Units) {
         if self.count == 0 {
             self.end_ms = self.now.as_ms().saturating_add(self.policy.window.as_ms());
         }
-        // At most the limit: the cost is within what remains.
-        self.count = self.count.saturating_add(cost.get());
-        self.charged = cost.get();
+        let before = self.count;
+        self.count = before.saturating_add(cost.get()).min(MAX_COUNT);
+        self.change = signed(self.count.saturating_sub(before));
     }
+
+    /// The end of the window stays.
+    fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
+        let given = units.get().min(self.count);
+        self.count = self.count.saturating_sub(given);
+        self.change = signed(given).saturating_neg();
+        if self.count == 0 {
+            self.end_ms = self.now.as_ms();
+        }
+        Ok(())
+    }
+}
+
+/// Counts are at most [`MAX_COUNT`], the largest of its type.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The used count of an open window, 1 … [`MAX_COUNT`].
@@ -129,6 +154,8 @@ impl State for Counter {
         }
     }
 
+    #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
+    #[inline(always)]
     fn encode(self) -> Text {
         text::number(self.0)
     }

@@ -14,7 +14,7 @@
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::limiter::Limiter;
 //! use redis_rl::limiter::log::{Change, Seen, SlidingLog};
-//! use redis_rl::policy::{ExactPolicy, SlidePolicy, Span, Units};
+//! use redis_rl::policy::{Charge, ExactPolicy, SlidePolicy, Span, Units};
 //!
 //! let policy = ExactPolicy::new(SlidePolicy {
 //!     limit: Units::new(3).unwrap(),
@@ -26,8 +26,8 @@
 //! let stored = Some((&mut entries, Some(at(3_000).as_ms())));
 //! let mut seen = Seen::new();
 //! let mut log = SlidingLog::at(policy, stored, at(1_200), &mut seen).unwrap();
-//! assert_eq!(log.decide(Units::ONE).unwrap().reply(), [1, 3, 0, 300, 1_000]);
-//! let change = Change { trimmed: 1, retimed: 0, appended: 1, time: at(1_200), expire_at_ms: None };
+//! assert_eq!(log.decide(Charge::Cost(Units::ONE)).unwrap().reply(), [1, 3, 0, 300, 1_000]);
+//! let change = Change { oldest: 1, newest: 0, appended: 1, time: at(1_200), expire_at_ms: None };
 //! assert_eq!(log.change(), change);
 //! ```
 
@@ -90,9 +90,9 @@ pub fn encode_entry(time: Timestamp) -> Text {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// So many of the oldest entries leave.
-    pub trimmed: u64,
-    /// So many of the newest entries, which lie in the future, become `time`.
-    pub retimed: u64,
+    pub oldest: u64,
+    /// So many of the newest entries leave.
+    pub newest: u64,
     /// So many entries of `time` are appended.
     pub appended: u64,
     /// Now, or the newest entry while the clock jitters.
@@ -102,10 +102,16 @@ pub struct Change {
 }
 
 impl Change {
+    /// So many entries leave.
+    #[must_use]
+    pub const fn leaving(&self) -> u64 {
+        self.oldest.saturating_add(self.newest)
+    }
+
     /// Whether the log is longer afterwards, and so needs memory.
     #[must_use]
     pub const fn lengthens(&self) -> bool {
-        self.appended > self.trimmed
+        self.appended > self.leaving()
     }
 }
 
@@ -212,6 +218,10 @@ pub struct SlidingLog<'a, E> {
     future: u64,
     /// Units that this call has charged, on top of `used`.
     charged: u64,
+    /// Units of `used` that this call has given back.
+    refunded: u64,
+    /// When the newest of the units in use was taken.
+    newest: Timestamp,
 }
 
 impl<'a, E: Entries> SlidingLog<'a, E> {
@@ -243,12 +253,15 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
             used: 0,
             future: 0,
             charged: 0,
+            refunded: 0,
+            newest: now,
         };
         if let Some((entries, expire_at_ms)) = stored {
             log.expire_at_ms = Some(expire_at_ms.ok_or(InvalidState)?);
             let entries = log.entries.insert(Reader::new(entries, seen)?);
             let Judged { at, stepped_back } = Judged::between(entries.newest.as_us(), now);
             log.at = at;
+            log.newest = entries.newest.min(at);
             if stepped_back {
                 log.future = entries
                     .len
@@ -261,17 +274,19 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
         Ok(log)
     }
 
-    /// What is to change where [`Limiter::stores`] says so: a log that was charged, or entries that
-    /// lie in the future of a clock that was set back.
+    /// What is to change where [`Limiter::stores`] says so: a log that was charged or given back to,
+    /// or entries that lie in the future of a clock that was set back, and become `time`.
     #[must_use]
     pub fn change(&self) -> Change {
-        let charged = self.charged > 0;
+        let charged = self.is_charged();
+        // The newest units are given back first, and those of the future are the newest.
+        let retimed = self.future.saturating_sub(self.refunded);
         Change {
-            trimmed: if charged { self.first } else { 0 },
-            retimed: self.future,
-            appended: self.charged,
+            oldest: if charged { self.first } else { 0 },
+            newest: self.future.max(self.refunded),
+            appended: retimed.saturating_add(self.charged),
             time: self.at,
-            expire_at_ms: if charged {
+            expire_at_ms: if charged && self.in_use() > 0 {
                 self.lifetime().renew(self.expire_at_ms)
             } else {
                 None
@@ -281,7 +296,9 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
 
     /// Units in use.
     fn in_use(&self) -> u64 {
-        self.used.saturating_add(self.charged)
+        self.used
+            .saturating_add(self.charged)
+            .saturating_sub(self.refunded)
     }
 
     /// When the nth (from 1) of the units in use was taken.
@@ -292,14 +309,6 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
                 entries.get(index).map(|time| time.min(self.at))
             }
             _ => Ok(self.at),
-        }
-    }
-
-    /// When the newest of the units in use was taken.
-    fn newest(&self) -> Timestamp {
-        match &self.entries {
-            Some(entries) if self.charged == 0 => entries.newest.min(self.at),
-            _ => self.at,
         }
     }
 
@@ -346,15 +355,30 @@ impl<E: Entries> Limiter for SlidingLog<'_, E> {
         if self.in_use() == 0 {
             return 0;
         }
-        self.now.ms_until(self.leaves_at_us(self.newest()))
+        self.now.ms_until(self.leaves_at_us(self.newest))
     }
 
     fn stepped_back(&self) -> bool {
         self.future > 0
     }
 
+    fn is_charged(&self) -> bool {
+        self.charged > 0 || self.refunded > 0
+    }
+
     fn charge(&mut self, cost: Units) {
         self.charged = cost.get();
+        self.newest = self.at;
+    }
+
+    /// The newest units leave.
+    fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
+        self.refunded = units.get().min(self.used);
+        let left = self.used.saturating_sub(self.refunded);
+        if self.refunded > 0 && left > 0 {
+            self.newest = self.taken(left)?;
+        }
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ pub mod token;
 
 use crate::decision::{Decision, RetryAfter};
 use crate::error::InvalidState;
-use crate::policy::Units;
+use crate::policy::{Charge, Units};
 
 /// What one limiter knows of one key at one instant.
 ///
@@ -47,19 +47,30 @@ pub trait Limiter: Sized {
     /// Whether the clock was set back, so that the stored time has to move.
     fn stepped_back(&self) -> bool;
 
-    /// Takes `cost` units. The caller has checked that so many remain.
+    /// Whether units were taken or given back.
+    fn is_charged(&self) -> bool;
+
+    /// Takes `cost` units, whether or not they remain.
     fn charge(&mut self, cost: Units);
 
-    /// The answer to a call of `cost` that was, or was not, `allowed`, and after which so many units
-    /// remain: the waits follow the same rule in both cases.
+    /// Gives `units` units back, or as many as are used. If none are, nothing changes.
     ///
     /// # Errors
     ///
     /// As those of [`Self::wait_ms`].
-    #[inline]
+    fn refund(&mut self, units: Units) -> Result<(), InvalidState>;
+
+    /// The answer to a call that is judged as one of `cost`, is told `allowed`, and after which so
+    /// many units remain: the waits follow the same rule whether it was admitted or refused.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::wait_ms`].
+    #[expect(clippy::inline_always, reason = "some 100 instructions of every call")]
+    #[inline(always)]
     fn decision(
         &mut self,
-        allowed: bool,
+        allowed: u64,
         cost: Units,
         remaining: u64,
     ) -> Result<Decision, InvalidState> {
@@ -79,39 +90,96 @@ pub trait Limiter: Sized {
         })
     }
 
-    /// Judges one call, and charges it if it is admitted.
+    /// Judges one call of a plain cost, and charges it if it is admitted.
     ///
     /// # Errors
     ///
     /// As those of [`Self::wait_ms`].
-    #[inline]
-    fn decide(&mut self, cost: Units) -> Result<Decision, InvalidState> {
+    #[expect(clippy::inline_always, reason = "some 100 instructions of every call")]
+    #[inline(always)]
+    fn take(&mut self, cost: Units) -> Result<Decision, InvalidState> {
         let remaining = self.remaining();
         let Some(left) = remaining.checked_sub(cost.get()) else {
-            return self.decision(false, cost, remaining);
+            return self.decision(0, cost, remaining);
         };
         self.charge(cost);
         debug_assert_eq!(left, self.remaining(), "whole units are charged");
-        self.decision(true, cost, left)
+        self.decision(1, cost, left)
     }
 
-    /// Whether there is something to store after a call that was decided so: an admitted one was
-    /// charged, and a refused one moves the stored time after a step back, unless waiting does not
-    /// help it.
+    /// Judges one call, and charges it or gives back as it says.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::wait_ms`].
+    #[expect(
+        clippy::inline_always,
+        reason = "called by name, it would keep the limiter in memory: 50 instructions of every call"
+    )]
+    #[inline(always)]
+    fn decide(&mut self, charge: Charge) -> Result<Decision, InvalidState> {
+        match charge {
+            Charge::Cost(cost) => self.take(cost),
+            Charge::Force(cost) => {
+                let fits = u64::from(cost.get() <= self.remaining());
+                self.charge(cost);
+                let left = self.remaining();
+                self.decision(fits, cost, left)
+            }
+            Charge::UpTo(most) => {
+                let remaining = self.remaining();
+                let taken = most.get().min(remaining);
+                if let Some(cost) = Units::new(taken) {
+                    self.charge(cost);
+                }
+                self.decision(taken, Units::ONE, remaining.saturating_sub(taken))
+            }
+            Charge::Refund(units) => {
+                self.refund(units)?;
+                Ok(self.given_back())
+            }
+        }
+    }
+
+    /// The answer to a call that gives units back.
+    fn given_back(&self) -> Decision {
+        Decision {
+            allowed: 1,
+            limit: self.limit(),
+            remaining: self.remaining(),
+            retry_after: RetryAfter::Ms(0),
+            reset_after_ms: self.reset_after_ms(),
+        }
+    }
+
+    /// Whether there is something to store after a call that was decided so: units that were taken
+    /// or given back, or, after a step back of the clock, the time alone; but not for a call that
+    /// is refused for ever.
     #[inline]
     fn stores(&self, decision: &Decision) -> bool {
-        decision.allowed || (self.stepped_back() && decision.retry_after != RetryAfter::Never)
+        self.is_charged()
+            || (self.stepped_back()
+                && !decision.is_admitted()
+                && decision.retry_after != RetryAfter::Never)
     }
 
-    /// Tells what [`Self::decide`] would, with nothing taken.
+    /// Tells what [`Self::decide`] would of a cost, forced or not, or of as many units as there are,
+    /// with nothing taken. To give units back is always admitted.
     ///
     /// # Errors
     ///
     /// As those of [`Self::wait_ms`].
     #[inline]
-    fn peek(&mut self, cost: Units) -> Result<Decision, InvalidState> {
+    fn peek(&mut self, charge: Charge) -> Result<Decision, InvalidState> {
         let remaining = self.remaining();
-        self.decision(cost.get() <= remaining, cost, remaining)
+        match charge {
+            Charge::Cost(cost) | Charge::Force(cost) => {
+                let fits = u64::from(cost.get() <= remaining);
+                self.decision(fits, cost, remaining)
+            }
+            Charge::UpTo(most) => self.decision(most.get().min(remaining), Units::ONE, remaining),
+            Charge::Refund(_) => Ok(self.given_back()),
+        }
     }
 }
 

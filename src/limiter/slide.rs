@@ -16,19 +16,19 @@
 //! use redis_rl::clock::Timestamp;
 //! use redis_rl::limiter::Limiter;
 //! use redis_rl::limiter::slide::SlidingWindow;
-//! use redis_rl::limiter::text::{State, Stored, TextLimiter};
-//! use redis_rl::policy::{SlidePolicy, Span, Units};
+//! use redis_rl::limiter::text::{Change, State, Stored, TextLimiter};
+//! use redis_rl::policy::{Charge, SlidePolicy, Span, Units};
 //!
 //! let policy = SlidePolicy { limit: Units::new(100).unwrap(), window: Span::from_ms(60_000).unwrap() };
 //! let now = Timestamp::from_us(1_779_331_215_000_000).unwrap();
 //! let text = b"S1:60000:1779331200000:80:30";
 //! let stored = Stored { text, expire_at_ms: Some(1_779_331_320_000) };
 //! let mut window = SlidingWindow::at(policy, Some(stored), now).unwrap();
-//! let decision = window.decide(Units::new(10).unwrap()).unwrap();
+//! let decision = window.decide(Charge::Cost(Units::new(10).unwrap())).unwrap();
 //! // The next 10 have to wait until 10 of the 80 have left, which takes 7.5 s.
 //! assert_eq!(decision.reply(), [1, 100, 0, 7_500, 105_000]);
-//! let change = window.change();
-//! assert_eq!(change.state.encode().as_slice(), b"S1:60000:1779331200000:80:40");
+//! let Change::Set { state, .. } = window.change() else { unreachable!() };
+//! assert_eq!(state.encode().as_slice(), b"S1:60000:1779331200000:80:40");
 //! ```
 
 use core::num::NonZeroU64;
@@ -57,6 +57,18 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
+    /// Under another window length, all that is used becomes the current count of the new window.
+    fn move_to_policy(&mut self) {
+        let window = self.policy.window;
+        if window != self.windows.window {
+            self.windows = Windows {
+                current: self.used(),
+                ..empty(window, self.judged.at)
+            };
+            self.fading = 0;
+        }
+    }
+
     /// Whole units in use, rounded up.
     fn used(&self) -> u64 {
         self.windows.current.saturating_add(self.fading)
@@ -144,10 +156,31 @@ impl TextLimiter for SlidingWindow {
         })
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
     fn change(&self) -> Change<Windows> {
-        Change {
-            state: self.windows,
+        let state = match self.windows {
+            Windows {
+                current: 0,
+                previous: 0,
+                ..
+            } => return Change::Delete,
+            // A stored current count is never 0: the window before is stored in its place.
+            Windows {
+                current: 0,
+                previous,
+                window,
+                start_ms,
+            } => Windows {
+                window,
+                start_ms: start_ms.saturating_sub(window.as_ms()),
+                previous: 0,
+                current: previous,
+            },
+            windows => windows,
+        };
+        Change::Set {
+            state,
             expire_at_ms: if self.charged {
                 self.lifetime().renew(self.expire_at_ms)
             } else {
@@ -179,18 +212,29 @@ impl Limiter for SlidingWindow {
         self.judged.stepped_back
     }
 
-    /// Under another window length, all that is used becomes the current count of the new window.
+    fn is_charged(&self) -> bool {
+        self.charged
+    }
+
     fn charge(&mut self, cost: Units) {
-        let window = self.policy.window;
-        if window != self.windows.window {
-            self.windows = Windows {
-                current: self.used(),
-                ..empty(window, self.judged.at)
-            };
-            self.fading = 0;
-        }
-        self.windows.current = self.windows.current.saturating_add(cost.get());
+        self.move_to_policy();
+        let current = self.windows.current.saturating_add(cost.get());
+        self.windows.current = current.min(MAX_COUNT);
         self.charged = true;
+    }
+
+    /// The current window's count falls first, then the previous one's.
+    fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
+        if self.used() == 0 {
+            return Ok(());
+        }
+        self.move_to_policy();
+        let rest = units.get().saturating_sub(self.windows.current);
+        self.windows.current = self.windows.current.saturating_sub(units.get());
+        self.windows.previous = self.windows.previous.saturating_sub(rest);
+        self.fading = fading(&self.windows, self.judged.at);
+        self.charged = true;
+        Ok(())
     }
 }
 
@@ -295,7 +339,9 @@ impl State for Windows {
         let in_range = start_ms <= Timestamp::MAX.as_ms()
             && start_ms.saturating_add(window.as_ms()) > Timestamp::MIN.as_ms();
         let counts = previous <= MAX_COUNT && (1..=MAX_COUNT).contains(&current);
-        (on_grid && in_range && counts).then_some(Self {
+        // A window before the clock's range holds nothing.
+        let has_previous = start_ms > Timestamp::MIN.as_ms();
+        (on_grid && in_range && counts && (has_previous || previous == 0)).then_some(Self {
             window,
             start_ms,
             previous,

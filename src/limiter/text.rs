@@ -67,14 +67,19 @@ impl Stored<'_> {
 
 /// What is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change<S> {
-    /// The new state.
-    pub state: S,
-    /// The new expiry in ms since the epoch; `None` keeps the one that is there.
-    pub expire_at_ms: Option<u64>,
-    /// How much more the new value is, where it is an integer that grew and the expiry stays:
-    /// replicas can be told that way. 0 otherwise.
-    pub increment: u64,
+pub enum Change<S> {
+    /// A text.
+    Set {
+        /// The new state.
+        state: S,
+        /// The new expiry in ms since the epoch; `None` keeps the one that is there.
+        expire_at_ms: Option<u64>,
+        /// How much more or less the new value is, where it is an integer and the expiry stays:
+        /// replicas can be told that way. 0 otherwise.
+        increment: i64,
+    },
+    /// Nothing is used any more: the key goes.
+    Delete,
 }
 
 /// What one key knows of its limiter, and how it is stored as a text.

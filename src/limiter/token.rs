@@ -16,7 +16,7 @@
 //! use redis_rl::limiter::Limiter;
 //! use redis_rl::limiter::text::{Stored, TextLimiter};
 //! use redis_rl::limiter::token::TokenBucket;
-//! use redis_rl::policy::{Span, TokenPolicy, Units};
+//! use redis_rl::policy::{Charge, Span, TokenPolicy, Units};
 //!
 //! // 10 tokens at most, 4 per second; 3 of them are left at some instant.
 //! let units = |n| Units::new(n).unwrap();
@@ -28,17 +28,17 @@
 //! // second to flow in, and the whole bucket 2.5.
 //! let now = Timestamp::from_us(then + 250_000).unwrap();
 //! let mut bucket = TokenBucket::at(policy, Some(stored), now).unwrap();
-//! assert_eq!(bucket.decide(units(4)).unwrap().reply(), [1, 10, 0, 1_000, 2_500]);
+//! assert_eq!(bucket.decide(Charge::Cost(units(4))).unwrap().reply(), [1, 10, 0, 1_000, 2_500]);
 //! ```
 
-use core::num::NonZeroU64;
+use core::num::{NonZeroU64, NonZeroU128};
 
 use super::text::{self, Change, State, Stored, Text, TextLimiter};
 use super::{Lifetime, Limiter};
 use crate::clock::{Judged, Timestamp};
 use crate::decimal;
 use crate::error::InvalidState;
-use crate::policy::{MAX_UNITS, Span, TokenPolicy, Units};
+use crate::policy::{MAX_SPAN_US, MAX_UNITS, Span, TokenPolicy, Units};
 use crate::wide::{div_ceil, div_floor, product};
 
 /// A bucket at one instant.
@@ -48,10 +48,10 @@ pub struct TokenBucket {
     now: Timestamp,
     /// The instant that `level` holds for, and whether it is before the stored one.
     judged: Judged,
-    /// 0 … `full`, in units of 1/period token.
-    level: u128,
+    /// In units of 1/period token: at most `full`, below 0 for a bucket that owes.
+    level: i128,
     /// The capacity in the same units: below 2^53 × 2^52.
-    full: u128,
+    full: i128,
     /// What is stored, full if nothing is, and until when.
     stored: Level,
     expire_at_ms: Option<u64>,
@@ -59,14 +59,16 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    fn units(&self, cost: Units) -> u128 {
-        product(cost.get(), self.policy.period().as_us())
+    fn units(&self, tokens: Units) -> i128 {
+        signed(product(tokens.get(), self.policy.period().as_us()))
     }
 
     /// When the level will have reached `goal`, at most the capacity.
-    fn ms_until(&self, goal: u128) -> u64 {
-        let missing = goal.saturating_sub(self.level);
-        // A policy fills within 100 years: 3.2 × 10^15.
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
+    fn ms_until(&self, goal: i128) -> u64 {
+        let missing = u128::try_from(goal.saturating_sub(self.level)).unwrap_or(0);
+        // Full within 100 years, also a bucket that owes: 3.2 × 10^15.
         let wait_us = div_ceil(missing, self.policy.refill().nonzero());
         self.now
             .ms_until(self.judged.at.as_us().saturating_add(wait_us))
@@ -80,9 +82,14 @@ impl TokenBucket {
         let period_ms = self.policy.period().as_ms();
         let double = product(self.policy.capacity().get(), period_ms.saturating_mul(2));
         let double_fill_ms = div_floor(double, self.policy.refill().nonzero());
-        let most_ms = now_ms.saturating_add(double_fill_ms).saturating_add(1_000);
+        let least_ms = now_ms.saturating_add(self.reset_after_ms());
+        // A bucket that owes may take longer than twice the time to fill.
+        let most_ms = now_ms
+            .saturating_add(double_fill_ms)
+            .saturating_add(1_000)
+            .max(least_ms);
         Lifetime {
-            least_ms: now_ms.saturating_add(self.reset_after_ms()),
+            least_ms,
             most_ms,
             fresh_ms: most_ms,
         }
@@ -103,7 +110,7 @@ impl TextLimiter for TokenBucket {
         stored: Option<Stored<'_>>,
         now: Timestamp,
     ) -> Result<Self, InvalidState> {
-        let full = product(policy.capacity().get(), policy.period().as_us());
+        let full = signed(product(policy.capacity().get(), policy.period().as_us()));
         let mut bucket = Self {
             policy,
             now,
@@ -123,21 +130,30 @@ impl TextLimiter for TokenBucket {
             let judged = Judged::between(then.time.as_us(), now);
             let elapsed_us = judged.at.as_us().saturating_sub(then.time.as_us());
             // Below 2^54 µs × 2^53.
-            let refilled = product(elapsed_us, policy.refill().get());
-            let level = convert(then.level, then.period, policy.period()).saturating_add(refilled);
+            let refilled = signed(product(elapsed_us, policy.refill().get()));
+            let level = if then.level < 0 {
+                convert_debt(then.level, then.period, policy.period()).max(least(&policy, full))
+            } else {
+                signed(convert(
+                    then.level.unsigned_abs(),
+                    then.period,
+                    policy.period(),
+                ))
+            };
             bucket.judged = judged;
-            bucket.level = level.min(full);
+            bucket.level = level.saturating_add(refilled).min(full);
             bucket.stored = then;
             bucket.expire_at_ms = stored.expire_at_ms;
         }
         Ok(bucket)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
     fn change(&self) -> Change<Level> {
         let time = self.judged.at;
         if !self.charged {
-            return Change {
+            return Change::Set {
                 state: Level {
                     time,
                     ..self.stored
@@ -146,7 +162,10 @@ impl TextLimiter for TokenBucket {
                 increment: 0,
             };
         }
-        Change {
+        if self.level == self.full {
+            return Change::Delete;
+        }
+        Change::Set {
             state: Level {
                 level: self.level,
                 period: self.policy.period(),
@@ -164,14 +183,17 @@ impl Limiter for TokenBucket {
     }
 
     fn remaining(&self) -> u64 {
-        // At most the capacity.
-        div_floor(self.level, self.policy.period().nonzero_us())
+        // At most the capacity, and 0 where the bucket owes.
+        let level = u128::try_from(self.level).unwrap_or(0);
+        div_floor(level, self.policy.period().nonzero_us())
     }
 
     fn wait_ms(&mut self, cost: Units) -> Result<u64, InvalidState> {
         Ok(self.ms_until(self.units(cost)))
     }
 
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
     fn reset_after_ms(&self) -> u64 {
         if self.level == self.full {
             return 0;
@@ -183,20 +205,53 @@ impl Limiter for TokenBucket {
         self.judged.stepped_back
     }
 
+    fn is_charged(&self) -> bool {
+        self.charged
+    }
+
+    /// A bucket owes at most what it gets back in 100 years, from the bottom up to full.
     fn charge(&mut self, cost: Units) {
         self.level = self.level.saturating_sub(self.units(cost));
+        if self.level < 0 {
+            self.level = self.level.max(least(&self.policy, self.full));
+        }
         self.charged = true;
     }
+
+    fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
+        if self.level < self.full {
+            let level = self.level.saturating_add(self.units(units));
+            self.level = level.min(self.full);
+            self.charged = true;
+        }
+        Ok(())
+    }
+}
+
+/// The lowest level, from which a bucket is full again within 100 years. At most 0, as every policy
+/// fills within that time, and above −2^105.
+fn least(policy: &TokenPolicy, full: i128) -> i128 {
+    full.saturating_sub(signed(product(MAX_SPAN_US, policy.refill().get())))
+}
+
+/// All that is computed here is below 2^127.
+fn signed(number: u128) -> i128 {
+    i128::try_from(number).unwrap_or(i128::MAX)
 }
 
 /// `level` in units of 1/`to` token instead of 1/`from`, rounded down.
 ///
 /// Whole tokens and the fraction of one are converted apart, as their product needs up to 157
 /// bits: below 2^53 × 2^52 for the tokens, below 2^52 × 2^52 for the fraction.
+#[inline]
 fn convert(level: u128, from: Span, to: Span) -> u128 {
     if from == to {
         return level;
     }
+    convert_to_other(level, from, to)
+}
+
+fn convert_to_other(level: u128, from: Span, to: Span) -> u128 {
     let from: NonZeroU64 = from.nonzero_us();
     let tokens = div_floor(level, from);
     let fraction = level
@@ -205,16 +260,36 @@ fn convert(level: u128, from: Span, to: Span) -> u128 {
     product(tokens, to.as_us()).saturating_add(u128::from(div_floor(fraction, from)))
 }
 
+/// The same of a level below 0, rounded down, that is, away from 0. Where that does not fit, it is
+/// below every bound.
+fn convert_debt(level: i128, from: Span, to: Span) -> i128 {
+    if from == to {
+        return level;
+    }
+    let (from, to) = (NonZeroU128::from(from.nonzero_us()), u128::from(to.as_us()));
+    let owed = level.unsigned_abs();
+    let (tokens, fraction) = (owed / from, owed % from);
+    // Below 2^52 × 2^52.
+    let fraction = fraction.saturating_mul(to).div_ceil(from.get());
+    let converted = tokens
+        .checked_mul(to)
+        .and_then(|whole| whole.checked_add(fraction));
+    converted.map_or(i128::MIN, |owed| signed(owed).saturating_neg())
+}
+
 /// What a bucket held at some instant, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// What the bucket held, in units of 1/`period` (in µs) token.
-    pub level: u128,
+    /// What the bucket held, in units of 1/`period` (in µs) token; below 0 if it owed.
+    pub level: i128,
     /// The unit of `level`.
     pub period: Span,
     /// When it held that much.
     pub time: Timestamp,
 }
+
+/// The lowest level that is stored: what the largest refill gives back in 100 years.
+const LEAST: i128 = -28_405_103_569_751_189_217_600_000_000_000;
 
 impl Level {
     const TAG: &'static [u8] = b"T1:";
@@ -225,18 +300,20 @@ impl State for Level {
     #[inline(always)]
     fn parse(text: &[u8]) -> Option<Self> {
         let mut rest = text::body(text, Self::TAG)?;
-        let level = decimal::take_wide(&mut rest)?;
+        let level = decimal::take_signed(&mut rest)?;
         let period = Span::from_us(decimal::take(&mut rest)?)?;
         let time = Timestamp::from_us(decimal::sixteen_digits(rest)?)?;
         // Of the largest bucket: 2^53 × 2^52.
-        let full = product(MAX_UNITS, period.as_us());
-        (level < full).then_some(Self {
+        let full = signed(product(MAX_UNITS, period.as_us()));
+        (LEAST..full).contains(&level).then_some(Self {
             level,
             period,
             time,
         })
     }
 
+    #[expect(clippy::inline_always, reason = "some 20 instructions of every call")]
+    #[inline(always)]
     fn encode(self) -> Text {
         let mut text = text::tagged(Self::TAG, self.level);
         text::push_field(&mut text, self.period.as_us());

@@ -34,9 +34,9 @@ macro_rules! callback {
 pub(super) const COMMANDS: [Command; 4] = [
     Command {
         name: c"rl.fixed",
-        summary: c"Takes units from a fixed window, if it has them left.",
+        summary: c"Takes units from a fixed window, if it has them left. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1)",
-        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST],
+        args: &[Arg::KEY, LIMIT, WINDOW, Arg::CHARGE],
         min_args: 4,
         access: Access::Write,
         flags: c"write fast",
@@ -45,9 +45,9 @@ pub(super) const COMMANDS: [Command; 4] = [
     },
     Command {
         name: c"rl.token",
-        summary: c"Takes tokens from a bucket that refills evenly, if it holds them.",
+        summary: c"Takes tokens from a bucket that refills evenly, if it holds them. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1)",
-        args: &[Arg::KEY, CAPACITY, REFILL, PERIOD, Arg::COST],
+        args: &[Arg::KEY, CAPACITY, REFILL, PERIOD, Arg::CHARGE],
         min_args: 5,
         access: Access::Write,
         flags: c"write fast",
@@ -57,9 +57,9 @@ pub(super) const COMMANDS: [Command; 4] = [
     // Not `fast`: with `EXACT`, the time grows with the cost and with the units that leave.
     Command {
         name: c"rl.slide",
-        summary: c"Takes units from a sliding window, if it has them left.",
+        summary: c"Takes units from a sliding window, if it has them left. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1). With EXACT: O(log(L)+N+M) where L is the number of units in the log, N the cost and M the number of units that left the window since the last admitted call.",
-        args: &[Arg::KEY, LIMIT, WINDOW, Arg::COST, Arg::EXACT],
+        args: &[Arg::KEY, LIMIT, WINDOW, Arg::CHARGE, Arg::EXACT],
         min_args: 4,
         access: Access::Write,
         flags: c"write",
@@ -68,7 +68,7 @@ pub(super) const COMMANDS: [Command; 4] = [
     },
     Command {
         name: c"rl.peek",
-        summary: c"Tells what a call would be answered, and takes nothing.",
+        summary: c"Tells what a call would be answered, and takes nothing. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1). With EXACT: O(log(L)) where L is the number of units in the log.",
         args: &[
             Arg::KEY,
@@ -86,7 +86,7 @@ pub(super) const COMMANDS: [Command; 4] = [
                     ),
                 ],
             ),
-            Arg::COST,
+            Arg::LOOK,
         ],
         min_args: 5,
         access: Access::Read,
@@ -102,25 +102,25 @@ const CAPACITY: Arg = Arg::integer(c"capacity");
 const REFILL: Arg = Arg::integer(c"refill");
 const PERIOD: Arg = Arg::integer(c"period_ms");
 
-/// `RL.FIXED key limit window_ms [COST n]`
+/// `RL.FIXED key limit window_ms [COST n [FORCE] | UPTO n | REFUND n]`
 fn rl_fixed(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::fixed(args.after_key())?;
     run::decide(keys, args.key()?, call)
 }
 
-/// `RL.TOKEN key capacity refill period_ms [COST n]`
+/// `RL.TOKEN key capacity refill period_ms [COST n [FORCE] | UPTO n | REFUND n]`
 fn rl_token(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::token(args.after_key())?;
     run::decide(keys, args.key()?, call)
 }
 
-/// `RL.SLIDE key limit window_ms [COST n] [EXACT]`
+/// `RL.SLIDE key limit window_ms [COST n [FORCE] | UPTO n | REFUND n] [EXACT]`
 fn rl_slide(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::slide(args.after_key())?;
     run::decide(keys, args.key()?, call)
 }
 
-/// `RL.PEEK key FIXED limit window_ms [COST n]`, and so on for the other algorithms
+/// `RL.PEEK key FIXED limit window_ms [COST n | UPTO n]`, and so on for the other algorithms
 fn rl_peek(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Decision, Error> {
     let call = request::peek(args.after_key())?;
     run::peek(keys, args.key()?, call)

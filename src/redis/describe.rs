@@ -87,12 +87,46 @@ impl Arg {
         }
     }
 
+    /// An integer behind a word.
+    const fn keyword(name: &'static CStr, token: &'static CStr) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::integer(name)
+        }
+    }
+
     pub(super) const KEY: Self = Self::of(c"key", Kind::Key);
-    /// What the call takes.
-    pub(super) const COST: Self = Self {
-        token: Some(c"COST"),
+    /// What the call takes or gives back.
+    pub(super) const CHARGE: Self = Self {
         optional: true,
-        ..Self::integer(c"cost")
+        ..Self::one_of(
+            c"charge",
+            &[
+                Self::block(
+                    c"take",
+                    &[
+                        Self::keyword(c"cost", c"COST"),
+                        Self {
+                            optional: true,
+                            ..Self::word(c"force", c"FORCE")
+                        },
+                    ],
+                ),
+                Self::keyword(c"upto", c"UPTO"),
+                Self::keyword(c"refund", c"REFUND"),
+            ],
+        )
+    };
+    /// What a call would take.
+    pub(super) const LOOK: Self = Self {
+        optional: true,
+        ..Self::one_of(
+            c"charge",
+            &[
+                Self::keyword(c"cost", c"COST"),
+                Self::keyword(c"upto", c"UPTO"),
+            ],
+        )
     };
     pub(super) const EXACT: Self = Self {
         optional: true,

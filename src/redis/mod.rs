@@ -105,10 +105,11 @@ unsafe fn is_valkey() -> bool {
 /// Every command that goes to replicas and the AOF, or that the server puts around them there. It
 /// drops one that `rename-command` has taken away, without a word, or sends it under a name that
 /// nobody who reads the stream knows.
-const STREAM: [&CStr; 12] = [
+const STREAM: [&CStr; 13] = [
     c"SET",
     c"INCR",
     c"INCRBY",
+    c"DECRBY",
     c"RPUSH",
     c"LPOP",
     c"RPOP",

@@ -13,32 +13,35 @@ use super::server::Str;
 use super::stats;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
-use crate::error::Error;
+use crate::error::{Error, InvalidState};
 use crate::limiter::Limiter;
 use crate::limiter::fixed::FixedWindow;
 use crate::limiter::log::{self, Entries, Seen, SlidingLog};
 use crate::limiter::slide::SlidingWindow;
 use crate::limiter::text::{self, State, Stored, TextLimiter};
 use crate::limiter::token::TokenBucket;
-use crate::policy::{ExactPolicy, Policy, SlidePolicy, Units};
+use crate::policy::{Charge, ExactPolicy, Policy, SlidePolicy, Units};
 use crate::request::Call;
 
-/// Decides a call on a key, and charges it if it is admitted.
+/// Decides a call on a key, and charges it or gives back as it says.
 #[expect(clippy::inline_always, reason = "each command knows its policy")]
 #[inline(always)]
 pub(super) fn decide(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
-    let Call { policy, cost } = call;
+    let Call { policy, charge } = call;
+    let Charge::Cost(cost) = charge else {
+        return settle(keys, name, policy, charge);
+    };
     match policy {
         Policy::Fixed(policy) => decide_text::<FixedWindow>(keys, name, policy, cost),
         Policy::Token(policy) => decide_text::<TokenBucket>(keys, name, policy, cost),
-        Policy::Slide(policy) => decide_slide(keys, name, policy, cost),
-        Policy::Exact(policy) => decide_log(keys, name, policy, cost),
+        Policy::Slide(policy) => take_slide(keys, name, policy, cost),
+        Policy::Exact(policy) => decide_log(keys, name, policy, Charge::Cost(cost)),
     }
 }
 
 /// Not inlined: together with the parsing of both forms it costs 130 instructions more per call.
 #[inline(never)]
-fn decide_slide(
+fn take_slide(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: SlidePolicy,
@@ -47,15 +50,55 @@ fn decide_slide(
     decide_text::<SlidingWindow>(keys, name, policy, cost)
 }
 
+/// All but plain costs. Not inlined: those are most calls, and have the registers for themselves.
+#[cold]
+#[inline(never)]
+fn settle(
+    keys: &mut Keys<'_>,
+    name: Str<'_>,
+    policy: Policy,
+    charge: Charge,
+) -> Result<Decision, Error> {
+    let decision = match policy {
+        Policy::Fixed(policy) => decide_text::<FixedWindow>(keys, name, policy, charge),
+        Policy::Token(policy) => decide_text::<TokenBucket>(keys, name, policy, charge),
+        Policy::Slide(policy) => decide_text::<SlidingWindow>(keys, name, policy, charge),
+        Policy::Exact(policy) => decide_log(keys, name, policy, charge),
+    }?;
+    stats::of(&policy).count_settled(charge, &decision);
+    Ok(decision)
+}
+
 /// Tells what [`decide`] would, with nothing taken.
 pub(super) fn peek(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
-    let Call { policy, cost } = call;
+    let Call { policy, charge } = call;
     stats::of(&policy).peeks.add_one();
     match policy {
-        Policy::Fixed(policy) => peek_text::<FixedWindow>(keys, name, policy, cost),
-        Policy::Token(policy) => peek_text::<TokenBucket>(keys, name, policy, cost),
-        Policy::Slide(policy) => peek_text::<SlidingWindow>(keys, name, policy, cost),
-        Policy::Exact(policy) => peek_log(keys, name, policy, cost),
+        Policy::Fixed(policy) => peek_text::<FixedWindow>(keys, name, policy, charge),
+        Policy::Token(policy) => peek_text::<TokenBucket>(keys, name, policy, charge),
+        Policy::Slide(policy) => peek_text::<SlidingWindow>(keys, name, policy, charge),
+        Policy::Exact(policy) => peek_log(keys, name, policy, charge),
+    }
+}
+
+/// What is asked of a limiter: a plain cost, or any charge.
+trait Ask {
+    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState>;
+}
+
+impl Ask for Units {
+    #[expect(clippy::inline_always, reason = "some 150 instructions of every call")]
+    #[inline(always)]
+    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState> {
+        limiter.take(self)
+    }
+}
+
+impl Ask for Charge {
+    #[expect(clippy::inline_always, reason = "some 150 instructions of every call")]
+    #[inline(always)]
+    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState> {
+        limiter.decide(self)
     }
 }
 
@@ -65,23 +108,24 @@ fn decide_text<L: TextLimiter>(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: L::Policy,
-    cost: Units,
+    ask: impl Ask,
 ) -> Result<Decision, Error> {
     let now = keys.server().now()?;
     let mut key = keys.open(name);
     let (found, stored) = Found::look_up_text(&key, now)?;
     let mut limiter = L::at(policy, stored, now)?;
-    let decision = limiter.decide(cost)?;
+    let decision = ask.of(&mut limiter)?;
     let stores = limiter.stores(&decision);
     if stores {
+        let change = limiter.change();
         ask_for_memory(&key, !found.is_live())?;
-        store_text(&mut key, found, &limiter.change());
+        store_text(&mut key, found, &change);
     }
     drop(key);
     notify(
         keys,
         name,
-        decision.allowed,
+        decision.is_admitted(),
         stores && limiter.stepped_back(),
     );
     Ok(decision)
@@ -91,7 +135,7 @@ fn peek_text<L: TextLimiter>(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: L::Policy,
-    cost: Units,
+    charge: Charge,
 ) -> Result<Decision, Error> {
     let now = keys.server().now()?;
     let key = keys.open_to_read(name);
@@ -99,14 +143,14 @@ fn peek_text<L: TextLimiter>(
         Some(key) => Found::look_up_text(key, now)?.1,
         None => None,
     };
-    Ok(L::at(policy, stored, now)?.peek(cost)?)
+    Ok(L::at(policy, stored, now)?.peek(charge)?)
 }
 
 fn decide_log(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: ExactPolicy,
-    cost: Units,
+    charge: Charge,
 ) -> Result<Decision, Error> {
     let now = keys.server().now()?;
     let mut key = keys.open(name);
@@ -115,7 +159,7 @@ fn decide_log(
     let len = list.as_ref().map_or(0, List::count);
     let stored = list.as_mut().map(|list| (list, found.expire_at_ms));
     let mut limiter = SlidingLog::at(policy, stored, now, &mut seen)?;
-    let decision = limiter.decide(cost)?;
+    let decision = limiter.decide(charge)?;
     let change = limiter.stores(&decision).then(|| limiter.change());
     let stepped_back = change.is_some() && limiter.stepped_back();
     // Closes the list's second handle before the key is changed.
@@ -125,7 +169,7 @@ fn decide_log(
         store_log(&mut key, found, len, &change)?;
     }
     drop(key);
-    notify(keys, name, decision.allowed, stepped_back);
+    notify(keys, name, decision.is_admitted(), stepped_back);
     Ok(decision)
 }
 
@@ -133,7 +177,7 @@ fn peek_log(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: ExactPolicy,
-    cost: Units,
+    charge: Charge,
 ) -> Result<Decision, Error> {
     let now = keys.server().now()?;
     let key = keys.open_to_read(name);
@@ -143,10 +187,12 @@ fn peek_log(
         None => (Found::NOTHING, None),
     };
     let stored = list.as_mut().map(|list| (list, found.expire_at_ms));
-    Ok(SlidingLog::at(policy, stored, now, &mut seen)?.peek(cost)?)
+    Ok(SlidingLog::at(policy, stored, now, &mut seen)?.peek(charge)?)
 }
 
 /// Refuses a change that needs memory where there is none.
+#[expect(clippy::inline_always, reason = "some 15 instructions of every call")]
+#[inline(always)]
 fn ask_for_memory(key: &Key<'_>, needed: bool) -> Result<(), Error> {
     if needed && key.out_of_memory() {
         return Err(Error::OutOfMemory);
@@ -158,20 +204,36 @@ fn ask_for_memory(key: &Key<'_>, needed: bool) -> Result<(), Error> {
 #[expect(clippy::inline_always, reason = "some 15 instructions of every call")]
 #[inline(always)]
 fn store_text<S: State>(key: &mut Key<'_>, found: Found, change: &text::Change<S>) {
+    let text::Change::Set {
+        state,
+        expire_at_ms,
+        increment,
+    } = *change
+    else {
+        return delete(key);
+    };
     if found.holds == Holds::Past {
         key.delete();
     }
-    let expire_at_ms = change.expire_at_ms.map(signed);
-    let text = change.state.encode();
+    let expire_at_ms = expire_at_ms.map(signed);
+    let text = state.encode();
     key.set_text(&text);
     if let Some(at) = expire_at_ms {
         key.set_expire_at_ms(at);
     }
     key.modified();
-    match change.increment {
+    match increment {
         0 => key.replicate_set(&text, expire_at_ms),
-        by => key.replicate_increment(signed(by)),
+        by => key.replicate_increment(by),
     }
+}
+
+/// Deletes a key, and tells replicas and the AOF.
+#[cold]
+fn delete(key: &mut Key<'_>) {
+    key.delete();
+    key.modified();
+    key.replicate_delete();
 }
 
 /// Changes a log of `len` entries, and tells replicas and the AOF.
@@ -180,21 +242,24 @@ fn store_text<S: State>(key: &mut Key<'_>, found: Found, change: &text::Change<S
 ///
 /// As those of [`Key::trim`], which comes first.
 fn store_log(key: &mut Key<'_>, found: Found, len: u64, change: &log::Change) -> Result<(), Error> {
-    let entry = key.entry(&log::encode_entry(change.time))?;
-    let removed = change.trimmed.saturating_add(change.retimed);
     // A list that loses all its entries is gone, and its expiry with it.
-    let emptied = removed >= len;
+    let emptied = change.leaving() >= len;
+    if emptied && change.appended == 0 {
+        delete(key);
+        return Ok(());
+    }
+    let entry = key.entry(&log::encode_entry(change.time))?;
     let expire_at_ms = match change.expire_at_ms {
         None if emptied => found.expire_at_ms,
         fresh => fresh,
     };
     if !emptied {
-        key.trim(change.trimmed, change.retimed)?;
+        key.trim(change.oldest, change.newest)?;
     } else if found.holds != Holds::Nothing {
         key.delete();
         key.replicate_delete();
     }
-    key.push(entry.get(), change.retimed.saturating_add(change.appended));
+    key.push(entry.get(), change.appended);
     if let Some(at) = expire_at_ms.map(signed) {
         key.set_expire_at_ms(at);
         key.replicate_expiry(at);

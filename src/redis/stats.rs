@@ -12,7 +12,7 @@ use redis_module::raw::{self, RedisModuleInfoCtx};
 use super::api::{self, c_text};
 use crate::decision::{Decision, RetryAfter};
 use crate::error::Error;
-use crate::policy::Policy;
+use crate::policy::{Charge, Policy};
 
 /// One count. It is written by commands alone, which never run at the same time.
 pub(super) struct Count(AtomicU64);
@@ -45,6 +45,12 @@ pub(super) struct Calls {
     /// State that is none of the command's, or of another type.
     invalid_state: Count,
     out_of_memory: Count,
+    /// Calls that gave units back, or would have if any had been used.
+    refunds: Count,
+    /// Calls that were charged in any case; those that did not fit are among the refused.
+    forced: Count,
+    /// Calls that asked for as many units as there are, and got some, but not all that they asked for.
+    partial: Count,
     /// How often `RL.PEEK` was asked for the same algorithm.
     pub(super) peeks: Count,
 }
@@ -58,13 +64,16 @@ impl Calls {
             invalid_arguments: Count::new(),
             invalid_state: Count::new(),
             out_of_memory: Count::new(),
+            refunds: Count::new(),
+            forced: Count::new(),
+            partial: Count::new(),
             peeks: Count::new(),
         }
     }
 
     pub(super) fn count(&self, result: &Result<Decision, Error>) {
         match result {
-            Ok(decision) if decision.allowed => self.admitted.add_one(),
+            Ok(decision) if decision.is_admitted() => self.admitted.add_one(),
             Ok(decision) => {
                 self.refused.add_one();
                 if decision.retry_after == RetryAfter::Never {
@@ -72,6 +81,18 @@ impl Calls {
                 }
             }
             Err(error) => self.count_error(*error),
+        }
+    }
+
+    /// Counts what else there is to say of a call that was no plain cost.
+    pub(super) fn count_settled(&self, charge: Charge, decision: &Decision) {
+        match charge {
+            Charge::Force(_) => self.forced.add_one(),
+            Charge::Refund(_) => self.refunds.add_one(),
+            Charge::UpTo(most) if (1..most.get()).contains(&decision.allowed) => {
+                self.partial.add_one();
+            }
+            Charge::UpTo(_) | Charge::Cost(_) => {}
         }
     }
 
@@ -90,6 +111,8 @@ impl Calls {
             | Error::Refill
             | Error::Period
             | Error::Cost
+            | Error::UpTo
+            | Error::Refund
             | Error::FillTime
             | Error::Syntax => &self.invalid_arguments,
         };
@@ -144,9 +167,33 @@ macro_rules! calls {
 }
 
 static SECTIONS: [Section; 5] = [
-    calls!("fixed", FIXED, out_of_memory, peeks),
-    calls!("token", TOKEN, out_of_memory, peeks),
-    calls!("slide", SLIDE, out_of_memory, peeks),
+    calls!(
+        "fixed",
+        FIXED,
+        out_of_memory,
+        refunds,
+        forced,
+        partial,
+        peeks
+    ),
+    calls!(
+        "token",
+        TOKEN,
+        out_of_memory,
+        refunds,
+        forced,
+        partial,
+        peeks
+    ),
+    calls!(
+        "slide",
+        SLIDE,
+        out_of_memory,
+        refunds,
+        forced,
+        partial,
+        peeks
+    ),
     calls!("peek", PEEK),
     Section {
         name: c"health",
