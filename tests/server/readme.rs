@@ -6,7 +6,7 @@
 
 use redis::Value;
 
-use support::{Server, T0, error_text, send_bytes};
+use support::{SECOND, Server, T0, ask, error_text, send_bytes};
 
 const PROMPT: &str = "127.0.0.1:6379> ";
 
@@ -128,4 +128,31 @@ fn moving_over_works_as_it_is_shown() {
 fn several_limits_work_as_they_are_shown() {
     let commands = run_transcripts(include_str!("../../docs/several-limits.md"));
     assert!(commands >= 8, "only {commands} commands found");
+}
+
+#[test]
+fn settling_works_as_it_is_shown() {
+    let commands = run_transcripts(include_str!("../../docs/settling.md"));
+    assert!(commands >= 30, "only {commands} commands found");
+}
+
+/// The number on the page about settling.
+#[test]
+fn five_windows_given_back_in_the_sixth_let_60_pass_in_a_window_of_10() {
+    for call in ["RL.FIXED k 10 60000", "RL.SLIDE k 10 60000 EXACT"] {
+        let server = Server::at(T0);
+        let mut connection = server.connect();
+        let mut take = || ask(&mut connection, &format!("{call} COST 10"))[0];
+        for window in 1..=5 {
+            assert_eq!(take(), 1, "{call}");
+            server.set_clock(T0 + window * 60 * SECOND);
+        }
+        let mut passed = take() * 10;
+        for _ in 1..=5 {
+            ask(&mut server.connect(), &format!("{call} REFUND 10"));
+            passed += take() * 10;
+        }
+        assert_eq!(passed, 60, "{call}");
+        assert_eq!(take(), 0, "{call}");
+    }
 }
