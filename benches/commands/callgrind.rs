@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::rows::{Row, USUAL_LIMIT, first_calls, rows, shuffled};
+use crate::rows::{Row, USUAL_LIMIT, first_calls, rows, shuffled, words};
 use crate::server::{self, Server};
 use crate::wire::{Client, Control, DEADLINE};
 
@@ -47,6 +47,7 @@ pub fn count(wanted: impl Fn(&Row) -> bool, profiles: Option<&Path>) -> Vec<(Str
     let mut control = counter.server.control();
     let mut rows = rows(&mut control, USUAL_LIMIT);
     rows.extend(first_calls(USUAL_LIMIT));
+    rows.extend(words());
     rows.iter()
         .filter(|row| wanted(row))
         .map(|row| (row.name.clone(), counter.count(&mut control, row)))

@@ -277,6 +277,31 @@ pub fn first_calls(limit: u64) -> Vec<Row> {
         .collect()
 }
 
+/// The four words, on keys that are half used. A million keys are rows for counting alone, too.
+pub fn words() -> Vec<Row> {
+    const WORDS: [(&str, &str); 4] = [
+        ("COST 2", "*5\r\n:1\r\n"),
+        ("COST 2 FORCE", "*5\r\n:1\r\n"),
+        ("UPTO 2", "*5\r\n:2\r\n"),
+        ("REFUND 2", "*5\r\n:1\r\n"),
+    ];
+    let rows = |command: &str, call: &str| {
+        WORDS.map(|(word, expect)| {
+            Row::new(&format!("{command} {word}"), &format!("{call} {word}"))
+                .meets(&format!("{call} COST 5000"))
+                .replies(expect, 6)
+                .also()
+        })
+    };
+    let slide = rows("RL.SLIDE", "RL.SLIDE KEY 10000 60000").map(|row| Row {
+        state: windows(MINUTE_MS, "80", "5000"),
+        ..row
+    });
+    let fixed = rows("RL.FIXED", "RL.FIXED KEY 10000 60000");
+    let token = rows("RL.TOKEN", "RL.TOKEN KEY 10000 1 1000");
+    fixed.into_iter().chain(token).chain(slide).collect()
+}
+
 /// The state of a sliding window that both this window and the one before have used.
 fn windows(
     window_ms: u64,
