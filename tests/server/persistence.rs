@@ -92,15 +92,19 @@ impl Mix {
         if form == "e" {
             words += " EXACT";
         }
-        if cost > 1 {
-            words = format!("{words} COST {cost}");
-        }
+        words += &match random.below(8) {
+            0 => format!(" REFUND {cost}"),
+            1 => format!(" UPTO {cost}"),
+            2 if form != "e" => format!(" COST {cost} FORCE"),
+            _ if cost == 1 => String::new(),
+            _ => format!(" COST {cost}"),
+        };
         words.split(' ').map(str::to_owned).collect()
     }
 
     fn count(&mut self, reply: &Value) {
         let kind = match reply {
-            Value::Array(integers) => usize::from(integers[0] != Value::Int(1)),
+            Value::Array(integers) => usize::from(integers[0] == Value::Int(0)),
             _ => 2,
         };
         self.answers[kind] += 1;

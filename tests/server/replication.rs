@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use redis::{Connection, Value};
 
-use support::forms::ON_OWN_KEYS;
+use support::forms::{ON_OWN_KEYS, settling};
 use support::{DEADLINE, Options, SECOND, Server, T0, ask, error, send, try_send};
 
 /// The stream of a server from now on, as one line per command.
@@ -97,16 +97,21 @@ impl Stream {
         }
     }
 
-    /// Makes an admitted call and compares what is sent with `expected`, one command a line.
-    fn admits(&mut self, call: &str, expected: &str) {
-        assert_eq!(ask(&mut self.connection, call)[0], 1, "{call}");
+    /// Makes a call that is told `allowed`, and compares what is sent with `expected`, one command a
+    /// line.
+    fn answers(&mut self, call: &str, allowed: i64, expected: &str) {
+        assert_eq!(ask(&mut self.connection, call)[0], allowed, "{call}");
         assert_eq!(self.sent().join("\n"), lines(expected), "{call}");
+    }
+
+    /// The same for a call that is admitted.
+    fn admits(&mut self, call: &str, expected: &str) {
+        self.answers(call, 1, expected);
     }
 
     /// The same for a call that is refused.
     fn refuses(&mut self, call: &str, expected: &str) {
-        assert_eq!(ask(&mut self.connection, call)[0], 0, "{call}");
-        assert_eq!(self.sent().join("\n"), lines(expected), "{call}");
+        self.answers(call, 0, expected);
     }
 
     fn set_clock(&self, us: u64) {
@@ -321,6 +326,266 @@ fn a_log_sends_the_future_that_became_now() {
     );
 }
 
+#[test]
+fn a_fixed_window_that_settles_sends_by_how_much_its_count_moves() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.FIXED k 10 60000";
+    for (words, allowed, expected) in [
+        ("REFUND 1", 1, ""),
+        ("UPTO 4", 4, "SET k 4 PXAT 1779331260000"),
+        ("UPTO 1", 1, "INCR k"),
+        ("UPTO 3", 3, "INCRBY k 3"),
+        ("UPTO 9", 2, "INCRBY k 2"),
+        ("UPTO 9", 0, ""),
+        ("COST 3 FORCE", 0, "INCRBY k 3"),
+        ("FORCE", 0, "INCR k"),
+        ("COST 11 FORCE", 0, "INCRBY k 11"),
+        ("REFUND 1", 1, "DECRBY k 1"),
+        ("REFUND 19", 1, "DECRBY k 19"),
+        ("REFUND 5", 1, "DEL k"),
+        ("REFUND 5", 1, ""),
+        ("COST 12 FORCE", 0, "SET k 12 PXAT 1779331260000"),
+        ("REFUND 9007199254740991", 1, "DEL k"),
+        ("COST 2 FORCE", 1, "SET k 2 PXAT 1779331260000"),
+    ] {
+        stream.answers(&format!("{call} {words}"), allowed, expected);
+    }
+    // No call moves the end of an open window.
+    stream.set_clock(T0 + 30 * SECOND);
+    stream.admits("RL.FIXED k 10 1000 REFUND 1", "DECRBY k 1");
+    stream.admits("RL.FIXED k 10 1000 COST 2 FORCE", "INCRBY k 2");
+    // At its very end a window is over.
+    stream.set_clock(T0 + 60 * SECOND);
+    stream.admits(&format!("{call} REFUND 1"), "");
+    stream.answers(
+        &format!("{call} UPTO 20"),
+        10,
+        "SET k 10 PXAT 1779331320000",
+    );
+    // Counts stop at 2^63 - 1.
+    let set = ["SET", "k", "9223372036854775802", "PX", "60000"];
+    send::<()>(&mut stream.connection, &set);
+    stream.sent();
+    stream.refuses(&format!("{call} COST 9 FORCE"), "INCRBY k 5");
+    stream.refuses(
+        &format!("{call} COST 9 FORCE"),
+        "SET k 9223372036854775807 KEEPTTL",
+    );
+    stream.admits(&format!("{call} REFUND 1"), "DECRBY k 1");
+    let count: String = send(&mut stream.connection, &["GET", "k"]);
+    assert_eq!(count, "9223372036854775806");
+}
+
+#[test]
+fn a_bucket_that_settles_sends_its_state_or_that_it_is_gone() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.TOKEN k 10 1 1000";
+    let state =
+        |level: &str, us: u64, expiry: &str| format!("SET k T1:{level}:1000000:{us} {expiry}");
+    let steps = [
+        (0, "REFUND 1", 1, String::new()),
+        (0, "UPTO 4", 4, state("6000000", T0, "PXAT 1779331221000")),
+        (0, "REFUND 1", 1, state("7000000", T0, "KEEPTTL")),
+        (0, "COST 9 FORCE", 0, state("-2000000", T0, "KEEPTTL")),
+        // It is full again later than the key may go, and later than twice the time to fill.
+        (
+            0,
+            "COST 20 FORCE",
+            0,
+            state("-22000000", T0, "PXAT 1779331232000"),
+        ),
+        (0, "UPTO 3", 0, String::new()),
+        (
+            0,
+            "REFUND 20",
+            1,
+            state("-2000000", T0, "PXAT 1779331221000"),
+        ),
+        (0, "REFUND 12", 1, "DEL k".to_owned()),
+        (0, "REFUND 1", 1, String::new()),
+        (
+            0,
+            "COST 11 FORCE",
+            0,
+            state("-1000000", T0, "PXAT 1779331221000"),
+        ),
+        (
+            5,
+            "REFUND 3",
+            1,
+            state("7000000", T0 + 5 * SECOND, "KEEPTTL"),
+        ),
+        // Back: the new time is stored with what is taken, and alone where that is nothing.
+        (0, "FORCE", 1, state("6000000", T0, "KEEPTTL")),
+        (
+            -10,
+            "REFUND 1",
+            1,
+            state("7000000", T0 - 10 * SECOND, "PXAT 1779331211000"),
+        ),
+        (-10, "UPTO 9", 7, state("0", T0 - 10 * SECOND, "KEEPTTL")),
+        (-20, "UPTO 9", 0, state("0", T0 - 20 * SECOND, "KEEPTTL")),
+        (-20, "REFUND 99", 1, "DEL k".to_owned()),
+    ];
+    for (second, words, allowed, expected) in steps {
+        stream.set_clock(T0.checked_add_signed(second * SECOND as i64).unwrap());
+        stream.answers(&format!("{call} {words}"), allowed, &expected);
+    }
+}
+
+#[test]
+fn counters_that_settle_send_their_state_or_that_they_are_gone() {
+    let mut stream = Stream::at(T0);
+    for (second, call, allowed, expected) in [
+        (0, "10 60000 REFUND 1", 1, ""),
+        (
+            0,
+            "10 60000 UPTO 4",
+            4,
+            "SET k S1:60000:1779331200000:0:4 PXAT 1779331320000",
+        ),
+        (
+            0,
+            "10 60000 COST 9 FORCE",
+            0,
+            "SET k S1:60000:1779331200000:0:13 KEEPTTL",
+        ),
+        (
+            0,
+            "10 60000 REFUND 5",
+            1,
+            "SET k S1:60000:1779331200000:0:8 KEEPTTL",
+        ),
+        // Half of the window before has left.
+        (
+            90,
+            "7 60000 UPTO 9",
+            3,
+            "SET k S1:60000:1779331260000:8:3 PXAT 1779331380000",
+        ),
+        (90, "7 60000 UPTO 9", 0, ""),
+        // Nothing of the current window is left: that before is stored as the current one.
+        (
+            90,
+            "10 60000 REFUND 3",
+            1,
+            "SET k S1:60000:1779331200000:0:8 PXAT 1779331320000",
+        ),
+        (
+            90,
+            "10 60000 REFUND 2",
+            1,
+            "SET k S1:60000:1779331200000:0:6 KEEPTTL",
+        ),
+        // Another window: what is used becomes its current count.
+        (
+            90,
+            "10 1000 REFUND 1",
+            1,
+            "SET k S1:1000:1779331290000:0:2 PXAT 1779331292000",
+        ),
+        (90, "10 1000 REFUND 2", 1, "DEL k"),
+        (90, "10 1000 REFUND 2", 1, ""),
+        (
+            90,
+            "10 60000 COST 11 FORCE",
+            0,
+            "SET k S1:60000:1779331260000:0:11 PXAT 1779331380000",
+        ),
+        // Back by more than a jitter.
+        (
+            30,
+            "10 60000 REFUND 1",
+            1,
+            "SET k S1:60000:1779331200000:0:10 PXAT 1779331320000",
+        ),
+        (30, "10 60000 REFUND 99", 1, "DEL k"),
+    ] {
+        stream.set_clock(T0 + second * SECOND);
+        stream.answers(&format!("RL.SLIDE k {call}"), allowed, expected);
+    }
+}
+
+#[test]
+fn a_log_that_settles_sends_what_leaves_at_either_end() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.SLIDE k 20 60000 EXACT";
+    let push = |count: usize, us: u64| format!("RPUSH k{}", format!(" {us}").repeat(count));
+    let all = |commands: &[String]| format!("MULTI\n{}\nEXEC", commands.join("\n"));
+    let expiry = |ms: u64| format!("PEXPIREAT k {ms}");
+    let text = str::to_owned;
+    let at = |second: i64| T0.checked_add_signed(second * SECOND as i64).unwrap();
+    for (second, words, allowed, expected) in [
+        (0, "REFUND 1", 1, text("")),
+        (
+            0,
+            "UPTO 3",
+            3,
+            all(&[push(3, T0), expiry(1_779_331_321_000)]),
+        ),
+        (0, "REFUND 1", 1, text("RPOP k")),
+        (1, "UPTO 30", 18, push(18, at(1))),
+        (1, "UPTO 30", 0, text("")),
+        (1, "REFUND 8", 1, text("RPOP k 8")),
+        (1, "REFUND 9", 1, text("LTRIM k 0 -10")),
+        (1, "REFUND 9", 1, text("DEL k")),
+        (1, "REFUND 9", 1, text("")),
+        // At both ends.
+        (
+            1,
+            "UPTO 2",
+            2,
+            all(&[push(2, at(1)), expiry(1_779_331_322_000)]),
+        ),
+        (2, "UPTO 3", 3, push(3, at(2))),
+        (61, "REFUND 1", 1, all(&[text("LPOP k 2"), text("RPOP k")])),
+        (61, "REFUND 3", 1, text("DEL k")),
+        (
+            61,
+            "UPTO 6",
+            6,
+            all(&[push(6, at(61)), expiry(1_779_331_382_000)]),
+        ),
+        (62, "UPTO 6", 6, push(6, at(62))),
+        (121, "REFUND 4", 1, text("LTRIM k 6 -5")),
+        // What is there has left the window.
+        (122, "REFUND 2", 1, text("")),
+        (
+            122,
+            "UPTO 1",
+            1,
+            all(&[text("DEL k"), push(1, at(122)), expiry(1_779_331_382_000)]),
+        ),
+        (122, "REFUND 2", 1, text("DEL k")),
+        // The clock steps back: what lies in the future becomes now, or leaves.
+        (
+            0,
+            "UPTO 2",
+            2,
+            all(&[push(2, T0), expiry(1_779_331_321_000)]),
+        ),
+        (10, "UPTO 5", 5, push(5, at(10))),
+        (5, "REFUND 2", 1, all(&[text("RPOP k 5"), push(3, at(5))])),
+        (5, "REFUND 4", 1, text("RPOP k 4")),
+        (-10, "REFUND 1", 1, text("DEL k")),
+        (
+            -10,
+            "UPTO 2",
+            2,
+            all(&[push(2, at(-10)), expiry(1_779_331_311_000)]),
+        ),
+        (
+            -20,
+            "REFUND 1",
+            1,
+            all(&[text("DEL k"), push(1, at(-20)), expiry(1_779_331_301_000)]),
+        ),
+    ] {
+        stream.set_clock(at(second));
+        stream.answers(&format!("{call} {words}"), allowed, &expected);
+    }
+}
+
 /// The name of the key goes out once, however many units are taken.
 #[test]
 fn many_units_go_in_one_command() {
@@ -450,6 +715,25 @@ fn refusals_and_errors_send_nothing() {
         for call in ON_OWN_KEYS {
             stream.refuses(&format!("{call} COST 2"), "");
             stream.refuses(&format!("{call} COST 6"), "");
+            // A refund of nothing is admitted, and changes nothing.
+            let of_nothing = call.replacen(' ', " new:", 1);
+            stream.admits(&format!("{of_nothing} REFUND 1"), "");
+        }
+        for call in [
+            "RL.FIXED t 5 60000",
+            "RL.FIXED e 5 60000",
+            "RL.FIXED text 5 60000",
+            "RL.FIXED endless 5 60000",
+            "RL.TOKEN f 5 1 60000",
+            "RL.SLIDE t 5 60000",
+            "RL.SLIDE s 5 60000 EXACT",
+            "RL.SLIDE list 5 60000 EXACT",
+            "RL.SLIDE hash 5 60000 EXACT",
+        ] {
+            for call in settling(call) {
+                error(&mut stream.connection, &call);
+                assert_eq!(stream.sent(), Vec::<String>::new(), "{call}");
+            }
         }
         for call in [
             "RL.FIXED f 0 60000",

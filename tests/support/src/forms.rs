@@ -15,3 +15,11 @@ pub const ON_OWN_KEYS: [&str; 4] = [
     "RL.SLIDE s 5 60000",
     "RL.SLIDE e 5 60000 EXACT",
 ];
+
+/// A form with each word that settles behind it, as far as the form takes it.
+pub fn settling(form: &str) -> Vec<String> {
+    let words = ["COST 2 FORCE", "FORCE", "UPTO 6", "REFUND 1"];
+    let takes = |word: &&str| !(word.ends_with("FORCE") && form.ends_with("EXACT"));
+    let calls = words.iter().filter(|word| takes(word));
+    calls.map(|word| format!("{form} {word}")).collect()
+}
