@@ -41,7 +41,8 @@ fn fill(connection: &mut Connection) {
     }
 }
 
-/// Calls that would be admitted on a known key and on an absent one, refused, and never admitted.
+/// Calls that would be admitted on a known key and on an absent one, refused, and never admitted,
+/// and those that settle.
 fn calls() -> Vec<String> {
     let mut calls = Vec::new();
     for (_, call) in FORMS {
@@ -50,7 +51,13 @@ fn calls() -> Vec<String> {
             call.replace("{k}", "{k}new"),
             format!("{call} COST 5"),
             format!("{call} COST 6"),
+            format!("{call} UPTO 2"),
+            format!("{call} REFUND 1"),
+            format!("{} REFUND 1", call.replace("{k}", "{k}new")),
         ]);
+        if !call.ends_with("EXACT") {
+            calls.push(format!("{call} COST 6 FORCE"));
+        }
     }
     calls
 }

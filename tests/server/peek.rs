@@ -39,6 +39,10 @@ fn look(connection: &mut Connection) {
         assert!(refused[3] > 0, "{peek}");
         let never = ask(connection, &format!("{peek} COST 6"));
         assert_eq!(never[..4], [0, 5, 2, -1], "{peek}");
+        for (most, allowed) in [(1, 1), (2, 2), (3, 2), (9, 2)] {
+            let most = ask(connection, &format!("{peek} UPTO {most}"));
+            assert_eq!(most[..4], [allowed, 5, 2, 0], "{peek}");
+        }
     }
 }
 
@@ -53,6 +57,8 @@ fn a_look_at_nothing_sees_all_of_it() {
             [0, 5, 5, -1, 0],
             "{peek}"
         );
+        let most = ask(&mut connection, &format!("{peek} UPTO 6"));
+        assert_eq!(most, [5, 5, 5, 0, 0], "{peek}");
     }
     assert_eq!(send::<usize>(&mut connection, &["DBSIZE"]), 0);
 }
@@ -187,6 +193,20 @@ fn a_look_takes_what_the_command_of_its_algorithm_takes() {
         ("RL.PEEK k EXACT 1 1", syntax),
         ("RL.PEEK k FIXED 1 1 EXACT", syntax),
         ("RL.PEEK k SLIDE 1 1 EXACT EXACT", syntax),
+        ("RL.PEEK k FIXED 1 1 FORCE", syntax),
+        ("RL.PEEK k FIXED 1 1 COST 1 FORCE", syntax),
+        ("RL.PEEK k TOKEN 1 1 1 FORCE COST 1", syntax),
+        ("RL.PEEK k FIXED 1 1 REFUND 1", syntax),
+        ("RL.PEEK k TOKEN 1 1 1 REFUND 1", syntax),
+        ("RL.PEEK k SLIDE 1 1 REFUND 0", syntax),
+        ("RL.PEEK k SLIDE 1 1 EXACT REFUND 1", syntax),
+        ("RL.PEEK k SLIDE 1 1 COST 1 UPTO 1", syntax),
+        ("RL.PEEK k SLIDE 1 1 UPTO 1 UPTO 1", syntax),
+        ("RL.PEEK k FIXED 1 1 UPTO", syntax),
+        (
+            "RL.PEEK k FIXED 1 1 UPTO 0",
+            "ERR invalid rate limit policy: upto must be an integer between 1 and 9007199254740991",
+        ),
         (
             "RL.PEEK k FIXED 1 0",
             "ERR invalid rate limit policy: window_ms must be an integer between 1 and 3153600000000",

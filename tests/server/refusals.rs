@@ -1,6 +1,8 @@
 //! A refusal is free, and an admitted call is one change.
 
-use support::{Options, Server, T0, ask, changes, info, send, snapshot, try_send};
+use redis::Connection;
+
+use support::{Options, SECOND, Server, T0, ask, changes, info, send, snapshot, try_send};
 
 /// One call per algorithm that admits two and then refuses.
 const CALLS: [&str; 4] = [
@@ -31,6 +33,8 @@ fn refused_call_changes_nothing() {
             call.to_owned(),
             format!("{call} COST 2"),
             format!("{call} COST 3"),
+            format!("{call} UPTO 1"),
+            format!("{call} UPTO 3"),
         ] {
             for _ in 0..3 {
                 assert_eq!(ask(&mut connection, &refused)[0], 0, "{refused}");
@@ -44,6 +48,75 @@ fn refused_call_changes_nothing() {
         );
         send::<()>(&mut connection, &["DEL", "k"]);
         server.set_clock(T0);
+    }
+}
+
+/// Asks for a refund where nothing is used, and shows that nothing at all has happened.
+fn gives_nothing_back(connection: &mut Connection, watcher: &mut Connection, call: &str) {
+    let before = snapshot(connection, "k");
+    let dirty = changes(connection);
+    let aof = info(connection, "persistence", "aof_current_size");
+    send::<()>(watcher, &["WATCH", "k"]);
+    for units in ["1", "2", "9007199254740991"] {
+        let call = format!("{call} REFUND {units}");
+        assert_eq!(ask(connection, &call), [1, 2, 2, 0, 0], "{call}");
+    }
+    assert_eq!(snapshot(connection, "k"), before, "{call}");
+    assert_eq!(changes(connection), dirty, "{call}");
+    let aof_after = info(connection, "persistence", "aof_current_size");
+    assert_eq!(aof_after, aof, "{call}");
+    send::<()>(watcher, &["MULTI"]);
+    send::<()>(watcher, &["PING"]);
+    let ran: Option<Vec<String>> = send(watcher, &["EXEC"]);
+    assert!(ran.is_some(), "{call}");
+}
+
+#[test]
+fn a_refund_of_nothing_changes_nothing() {
+    let options = Options::new()
+        .clock(T0)
+        .arg("appendonly", "yes")
+        .arg("appendfsync", "always");
+    let server = options.start();
+    let mut connection = server.connect();
+    let mut watcher = server.connect();
+    // When what was taken is over, while the key is still there.
+    for (call, over_us) in [
+        ("RL.FIXED k 2 60000", 60 * SECOND),
+        ("RL.TOKEN k 2 1 30000", 60 * SECOND),
+        ("RL.SLIDE k 2 60000", 120 * SECOND),
+        ("RL.SLIDE k 2 60000 EXACT", 60 * SECOND),
+    ] {
+        server.set_clock(T0);
+        gives_nothing_back(&mut connection, &mut watcher, call);
+        assert_eq!(ask(&mut connection, &format!("{call} COST 2"))[0], 1);
+        server.set_clock(T0 + over_us - 1_000);
+        assert_ne!(ask(&mut connection, &format!("{call} COST 3"))[4], 0);
+        server.set_clock(T0 + over_us);
+        assert_eq!(send::<i64>(&mut connection, &["EXISTS", "k"]), 1, "{call}");
+        gives_nothing_back(&mut connection, &mut watcher, call);
+        send::<()>(&mut connection, &["DEL", "k"]);
+    }
+}
+
+#[test]
+fn a_refund_of_something_is_a_change() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let mut watcher = server.connect();
+    for call in CALLS {
+        assert_eq!(ask(&mut connection, &format!("{call} UPTO 9"))[0], 2);
+        for left in [1, 0] {
+            send::<()>(&mut watcher, &["WATCH", "k"]);
+            let dirty = changes(&mut connection);
+            ask(&mut connection, &format!("{call} REFUND 1"));
+            assert!(changes(&mut connection) > dirty, "{call}");
+            send::<()>(&mut watcher, &["MULTI"]);
+            send::<()>(&mut watcher, &["PING"]);
+            let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
+            assert!(ran.is_none(), "{call}");
+            assert_eq!(send::<i64>(&mut connection, &["EXISTS", "k"]), left);
+        }
     }
 }
 

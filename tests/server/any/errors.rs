@@ -1,5 +1,6 @@
 //! Every error, by its full text and in its order, and what it leaves as it was.
 
+use support::forms::{ON_ONE_KEY, settling};
 use support::{Server, ask, changes, error, send, snapshot};
 
 const LIMIT: &str =
@@ -16,6 +17,10 @@ const PERIOD: &str =
     "ERR invalid rate limit policy: period_ms must be an integer between 1 and 3153600000000";
 const COST: &str =
     "ERR invalid rate limit policy: cost must be an integer between 1 and 9007199254740991";
+const UPTO: &str =
+    "ERR invalid rate limit policy: upto must be an integer between 1 and 9007199254740991";
+const REFUND: &str =
+    "ERR invalid rate limit policy: refund must be an integer between 1 and 9007199254740991";
 const FILL: &str =
     "ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000";
 const SYNTAX: &str = "ERR syntax error";
@@ -67,6 +72,28 @@ fn arguments_are_checked_from_left_to_right() {
     ] {
         assert_eq!(error(&mut connection, call), text, "{call}");
     }
+    // Each form knows the words that settle, with the same ranges.
+    for form in ON_ONE_KEY {
+        for (words, text) in [
+            ("UPTO 0", UPTO),
+            ("UPTO -1", UPTO),
+            ("UPTO 01", UPTO),
+            ("UPTO x", UPTO),
+            ("UPTO 9007199254740992", UPTO),
+            ("UPTO COST", UPTO),
+            ("UPTO", SYNTAX),
+            ("REFUND 0", REFUND),
+            ("REFUND -1", REFUND),
+            ("REFUND 1.0", REFUND),
+            ("REFUND 9007199254740992", REFUND),
+            ("refund x extra", REFUND),
+            ("REFUND FORCE", REFUND),
+            ("REFUND", SYNTAX),
+        ] {
+            let call = format!("{form} {words}");
+            assert_eq!(error(&mut connection, &call), text, "{call}");
+        }
+    }
     for (call, name) in [
         ("RL.FIXED", "rl.fixed"),
         ("RL.FIXED k", "rl.fixed"),
@@ -77,6 +104,50 @@ fn arguments_are_checked_from_left_to_right() {
         let text = format!("ERR wrong number of arguments for '{name}' command");
         assert_eq!(error(&mut connection, call), text, "{call}");
     }
+}
+
+/// Which of the keywords may stand together, in whatever order.
+#[test]
+fn keywords_that_exclude_each_other_are_a_syntax_error() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    let keywords = ["COST 1", "FORCE", "UPTO 1", "REFUND 1", "EXACT"];
+    let is_allowed = |words: &[&str], slide: bool| {
+        let has = |word: &str| words.contains(&word);
+        let amounts = [has("COST 1"), has("UPTO 1"), has("REFUND 1")];
+        amounts.into_iter().filter(|here| *here).count() <= 1
+            && !(has("FORCE") && (has("UPTO 1") || has("REFUND 1") || has("EXACT")))
+            && (slide || !has("EXACT"))
+    };
+    for form in [
+        "RL.FIXED k 5 60000",
+        "RL.TOKEN k 5 1 60000",
+        "RL.SLIDE k 5 60000",
+    ] {
+        let slide = form.starts_with("RL.SLIDE");
+        let mut check = |words: &[&str]| {
+            let repeats = (1..words.len()).any(|at| words[..at].contains(&words[at]));
+            let call = format!("{form} {}", words.join(" "));
+            if is_allowed(words, slide) && !repeats {
+                ask(&mut connection, &call);
+                send::<()>(&mut connection, &["DEL", "k"]);
+                ask(&mut connection, &call.to_lowercase());
+                send::<()>(&mut connection, &["DEL", "k"]);
+            } else {
+                assert_eq!(error(&mut connection, &call), SYNTAX, "{call}");
+            }
+        };
+        for first in keywords {
+            check(&[first]);
+            for second in keywords {
+                check(&[first, second]);
+                for third in keywords {
+                    check(&[first, second, third]);
+                }
+            }
+        }
+    }
+    assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
 }
 
 #[test]
@@ -102,6 +173,11 @@ fn an_error_leaves_everything_as_it_was() {
             format!("RL.SLIDE {key} 5 1000 EXACT"),
         ] {
             error(&mut connection, &call);
+        }
+        for form in ON_ONE_KEY {
+            for call in settling(&form.replace(" k ", &format!(" {key} "))) {
+                error(&mut connection, &call);
+            }
         }
     }
     let after: Vec<_> = keys
@@ -153,9 +229,16 @@ fn rights_are_the_servers_to_give() {
         for call in calls {
             if allowed {
                 assert_eq!(ask(&mut caller, call).len(), 5, "{rights}: {call}");
+                for call in settling(call) {
+                    assert_eq!(ask(&mut caller, &call).len(), 5, "{rights}: {call}");
+                }
             } else {
                 let text = error(&mut caller, call);
                 assert!(text.starts_with("NOPERM "), "{rights}: {call}: {text}");
+                for call in settling(call) {
+                    let text = error(&mut caller, &call);
+                    assert!(text.starts_with("NOPERM "), "{rights}: {call}: {text}");
+                }
             }
         }
         send::<()>(&mut connection, &["ACL", "DELUSER", "user"]);

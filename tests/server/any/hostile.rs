@@ -25,6 +25,9 @@ fn hostile_words() -> Vec<Vec<u8>> {
         "NaN",
         "COST",
         "EXACT",
+        "FORCE",
+        "UPTO",
+        "REFUND",
         "*3\r\n$4\r\nPING\r\n",
         "\u{1f4a3}",
     ]
@@ -69,13 +72,18 @@ fn every_key_name_works() {
 fn every_argument_gets_an_answer_that_does_not_repeat_it() {
     let server = Server::start();
     let mut connection = server.connect();
-    let calls: [&[&str]; 6] = [
+    let calls: [&[&str]; 11] = [
         &["RL.FIXED", "k", "1", "1"],
         &["RL.FIXED", "k", "1", "1", "COST", "1"],
         &["RL.TOKEN", "k", "1", "1", "1"],
         &["RL.TOKEN", "k", "1", "1", "1", "COST", "1"],
         &["RL.SLIDE", "k", "1", "1", "COST", "1"],
         &["RL.SLIDE", "k", "1", "1", "COST", "1", "EXACT"],
+        &["RL.FIXED", "k", "1", "1", "COST", "1", "FORCE"],
+        &["RL.TOKEN", "k", "1", "1", "1", "UPTO", "1"],
+        &["RL.SLIDE", "k", "1", "1", "REFUND", "1"],
+        &["RL.SLIDE", "k", "1", "1", "UPTO", "1", "EXACT"],
+        &["RL.SLIDE", "k", "1", "1", "EXACT", "REFUND", "1"],
     ];
     for call in calls {
         for at in 2..=call.len() {
@@ -87,8 +95,12 @@ fn every_argument_gets_an_answer_that_does_not_repeat_it() {
                     words.push(&word);
                 }
                 match send_bytes::<Value>(&mut connection, &words) {
-                    // COST or EXACT in the place of a keyword.
-                    Ok(_) => assert!([b"COST".as_slice(), b"EXACT"].contains(&word.as_slice())),
+                    // A keyword in the place of another, or behind the last.
+                    Ok(_) => assert!(
+                        ["COST", "EXACT", "FORCE", "UPTO", "REFUND"]
+                            .iter()
+                            .any(|keyword| keyword.as_bytes() == word)
+                    ),
                     Err(error) => {
                         let text = error_text(&error);
                         assert!(
@@ -117,11 +129,17 @@ fn every_stored_byte_gets_an_answer() {
         "RL.FIXED k 5 60000",
         "RL.TOKEN k 5 1 60000",
         "RL.SLIDE k 5 60000",
+        "RL.FIXED k 5 60000 REFUND 2",
+        "RL.TOKEN k 5 1 60000 COST 9 FORCE",
+        "RL.TOKEN k 5 1 60000 REFUND 2",
+        "RL.SLIDE k 5 60000 UPTO 9",
+        "RL.SLIDE k 5 60000 REFUND 2",
     ];
     let mut values: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     for state in [
         "3",
         "T1:3000:1000:1779331200000000",
+        "T1:-3000:1000:1779331200000000",
         "S1:60000:1779331200000:2:3",
     ] {
         for at in 0..state.len() {
@@ -149,7 +167,7 @@ fn every_stored_byte_gets_an_answer() {
         }
         // An error ends the reading of a pipeline in some clients; count on each by itself.
         let replies: Vec<Value> = connection_values(&mut connection, &pipe);
-        assert_eq!(replies.len(), 9);
+        assert_eq!(replies.len(), 3 * calls.len());
         for reply in replies.chunks(3) {
             match &reply[1] {
                 Value::ServerError(error) => {

@@ -3,7 +3,7 @@
 
 use redis::Connection;
 
-use support::forms::{EXACT, FIXED, ON_ONE_KEY, SLIDE, TOKEN};
+use support::forms::{EXACT, FIXED, ON_ONE_KEY, SLIDE, TOKEN, settling};
 use support::{
     INVALID_STATE as INVALID, Server, WRONG_TYPE, ask, error, send, send_bytes, snapshot,
 };
@@ -15,13 +15,18 @@ fn run(connection: &mut Connection, line: &str) {
     send::<redis::Value>(connection, &words);
 }
 
-/// Every call gives the error, also one that costs too much, and changes nothing.
+/// Every call gives the error, also one that costs too much and one that settles, and changes
+/// nothing.
 fn all_fail(connection: &mut Connection, calls: &[&str], text: &str, what: &str) {
     let before = snapshot(connection, "k");
     for call in calls {
         assert_eq!(error(connection, call), text, "{call} on {what}");
         let dear = format!("{call} COST 6");
         assert_eq!(error(connection, &dear), text, "{dear} on {what}");
+        for settling in settling(call) {
+            let told = error(connection, &settling);
+            assert_eq!(told, text, "{settling} on {what}");
+        }
     }
     assert_eq!(snapshot(connection, "k"), before, "{what}");
 }
@@ -142,7 +147,7 @@ fn damaged_state_is_invalid() {
         (TOKEN, "APPEND k 0"),
         (TOKEN, "APPEND k :1"),
         (TOKEN, "SETRANGE k 0 t"),
-        (TOKEN, "SETRANGE k 3 -"),
+        (TOKEN, "SETRANGE k 4 -"),
         (TOKEN, "SETRANGE k 100 x"),
         (SLIDE, "APPEND k x"),
         (SLIDE, "APPEND k :"),
@@ -159,6 +164,45 @@ fn damaged_state_is_invalid() {
         run(&mut connection, damage);
         all_fail(&mut connection, &[call], INVALID, damage);
         run(&mut connection, "DEL k");
+    }
+}
+
+/// A bucket that owes has a level below 0, and no other state has a sign.
+#[test]
+fn a_level_below_zero_is_a_debt_down_to_its_bound() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for (level, valid) in [
+        ("-1", true),
+        // 3153600000000000 * (2^53 - 1).
+        ("-28405103569751189217600000000000", true),
+        ("-28405103569751189217600000000001", false),
+        ("-99999999999999999999999999999999", false),
+        ("-999999999999999999999999999999999999999999", false),
+        ("-0", false),
+        ("--1", false),
+        ("-01", false),
+        ("-", false),
+        ("+1", false),
+        ("- 1", false),
+    ] {
+        let state = format!("T1:{level}:60000000:1779331200000000");
+        send::<()>(&mut connection, &["SET", "k", &state, "PX", "100000"]);
+        if valid {
+            ask(&mut connection, TOKEN);
+        } else {
+            all_fail(&mut connection, &[TOKEN], INVALID, &state);
+        }
+    }
+    for state in [
+        "T1:1:-60000000:1779331200000000",
+        "T1:1:60000000:-779331200000000",
+        "S1:60000:1779331200000:-1:1",
+        "S1:60000:1779331200000:0:-1",
+        "S1:60000:1779331200000:0:0",
+    ] {
+        send::<()>(&mut connection, &["SET", "k", state, "PX", "100000"]);
+        all_fail(&mut connection, &ON_STRINGS, INVALID, state);
     }
 }
 
