@@ -138,6 +138,24 @@ fn no_command_allocates() {
         expect(&mut connection, &format!("{form} COST 6"), REFUSED);
         expect(&mut connection, form, ADMITTED);
         expect(&mut connection, form, REFUSED);
+        expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
+        expect(&mut connection, &format!("{form} REFUND 3"), ADMITTED);
+        expect(&mut connection, &format!("{form} UPTO 9"), Some(3));
+        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
+        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
+        if !form.ends_with("EXACT") {
+            expect(&mut connection, &format!("{form} FORCE"), ADMITTED);
+            expect(&mut connection, &format!("{form} COST 9 FORCE"), REFUSED);
+            expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
+            expect(&mut connection, &format!("{form} REFUND 5"), ADMITTED);
+        }
+        expect(&mut connection, &format!("{form} UPTO 5"), {
+            if form.ends_with("EXACT") {
+                Some(5)
+            } else {
+                REFUSED
+            }
+        });
     }
     // Long logs: many are appended, many read, many leave.
     expect(
@@ -151,6 +169,15 @@ fn no_command_allocates() {
         "RL.SLIDE long 10000 60000 EXACT COST 500",
         REFUSED,
     );
+    // They leave at the new end too, few or many.
+    for (words, expected) in [
+        ("REFUND 5", ADMITTED),
+        ("REFUND 5000", ADMITTED),
+        ("UPTO 9000", Some(5_005)),
+    ] {
+        let call = format!("RL.SLIDE long 10000 60000 EXACT {words}");
+        expect(&mut connection, &call, expected);
+    }
     for form in [
         "RL.FIXED wide",
         "RL.TOKEN wide:token 9007199254740991",
@@ -171,6 +198,12 @@ fn no_command_allocates() {
         "RL.TOKEN t 1 1 1 COST",
         "RL.SLIDE s 1 1 COST x",
         "RL.TOKEN t 2 1 3153600000000",
+        "RL.FIXED f 1 1 UPTO 0",
+        "RL.TOKEN t 1 1 1 REFUND x",
+        "RL.SLIDE s 1 1 EXACT FORCE",
+        "RL.FIXED hash 1 1 FORCE",
+        "RL.TOKEN text 1 1 1 REFUND 1",
+        "RL.SLIDE list 1 1 EXACT UPTO 1",
         "RL.FIXED hash 1 1",
         "RL.TOKEN hash 1 1 1",
         "RL.SLIDE hash 1 1",
@@ -208,6 +241,8 @@ fn no_command_allocates() {
     expect(&mut connection, "RL.FIXED f 5 60000", ADMITTED);
     expect(&mut connection, "RL.FIXED new 5 60000", ERROR);
     expect(&mut connection, "RL.SLIDE new 5 60000 EXACT", ERROR);
+    expect(&mut connection, "RL.TOKEN new 5 1 60000 FORCE", ERROR);
+    expect(&mut connection, "RL.SLIDE new 5 60000 UPTO 9", ERROR);
     send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]);
     counted.server.set_clock(1);
     expect(&mut connection, "RL.FIXED f 5 60000", ERROR);
@@ -235,6 +270,7 @@ fn no_look_allocates_and_no_refusal_that_somebody_listens_for() {
         expect(&mut connection, look, Some(1));
         expect(&mut connection, &format!("{form} COST 5"), Some(1));
         expect(&mut connection, look, Some(0));
+        expect(&mut connection, &format!("{look} UPTO 2"), Some(0));
         expect(&mut connection, form, Some(0));
     }
     for error in [

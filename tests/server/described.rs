@@ -55,19 +55,21 @@ fn command_docs_tell_every_argument() {
     let server = Options::new().start();
     let mut connection = server.connect_resp3();
     let exact = "EXACT exact:pure-token?";
-    let cost = "COST cost:integer?";
+    let charge = "charge:oneof(take:block(COST cost:integer FORCE force:pure-token?) \
+                  UPTO upto:integer REFUND refund:integer)?";
+    let look = "charge:oneof(COST cost:integer UPTO upto:integer)?";
     let window = "limit:integer window_ms:integer";
     let bucket = "capacity:integer refill:integer period_ms:integer";
     for (command, arguments) in [
-        ("rl.fixed", format!("key:key {window} {cost}")),
-        ("rl.token", format!("key:key {bucket} {cost}")),
-        ("rl.slide", format!("key:key {window} {cost} {exact}")),
+        ("rl.fixed", format!("key:key {window} {charge}")),
+        ("rl.token", format!("key:key {bucket} {charge}")),
+        ("rl.slide", format!("key:key {window} {charge} {exact}")),
         (
             "rl.peek",
             format!(
                 "key:key algorithm:oneof(fixed:block(FIXED fixed:pure-token {window}) \
                  token:block(TOKEN token:pure-token {bucket}) \
-                 slide:block(SLIDE slide:pure-token {window} {exact})) {cost}"
+                 slide:block(SLIDE slide:pure-token {window} {exact})) {look}"
             ),
         ),
     ] {
@@ -76,7 +78,8 @@ fn command_docs_tell_every_argument() {
         let get = |name| field(docs, name).map(text).unwrap_or_default();
         assert_eq!(get("since"), "0.1.0");
         assert_eq!(get("module"), "rl");
-        assert!(get("summary").ends_with('.'), "{command}");
+        let integers = "Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.";
+        assert!(get("summary").ends_with(integers), "{command}");
         assert!(get("complexity").starts_with("O(1)"), "{command}");
         let told = items(field(docs, "arguments").expect("arguments"));
         let told: Vec<String> = told.iter().map(argument).collect();
@@ -92,6 +95,7 @@ fn keys_are_told_with_what_happens_to_them() {
         ("RL.FIXED k 1 1", &["RW", "access", "update"][..]),
         ("RL.TOKEN k 1 1 1", &["RW", "access", "update"]),
         ("RL.SLIDE k 1 1 EXACT", &["RW", "access", "update"]),
+        ("RL.TOKEN k 1 1 1 REFUND 1", &["RW", "access", "update"]),
         ("RL.PEEK k FIXED 1 1", &["RO", "access"]),
     ] {
         let mut words = vec!["COMMAND", "GETKEYSANDFLAGS"];

@@ -15,7 +15,7 @@ fn events(server: &Server) -> Vec<(String, String)> {
     until_the_end(&mut pubsub)
 }
 
-/// Two of these are refused.
+/// Four of these are refused: what is forced is charged, but has not fitted.
 fn calls(connection: &mut Connection) {
     for (call, allowed) in [
         ("RL.FIXED f 1 60000", 1),
@@ -23,10 +23,18 @@ fn calls(connection: &mut Connection) {
         ("RL.PEEK f FIXED 1 60000", 0),
         ("RL.SLIDE e 1 60000 EXACT COST 2", 0),
         ("RL.TOKEN t 1 1 60000", 1),
+        ("RL.TOKEN t 1 1 60000 REFUND 2", 1),
+        ("RL.TOKEN t 1 1 60000 REFUND 2", 1),
+        ("RL.TOKEN t 1 1 60000 FORCE", 1),
+        ("RL.TOKEN t 1 1 60000 COST 2 FORCE", 0),
+        ("RL.SLIDE s 3 60000 UPTO 9", 3),
+        ("RL.SLIDE s 3 60000 UPTO 9", 0),
+        ("RL.PEEK s SLIDE 3 60000 UPTO 9", 0),
     ] {
         assert_eq!(ask(connection, call)[0], allowed, "{call}");
     }
     error(connection, "RL.TOKEN f 1 1 60000");
+    error(connection, "RL.TOKEN f 1 1 60000 FORCE");
 }
 
 fn until_the_end(pubsub: &mut PubSub<'_>) -> Vec<(String, String)> {
@@ -56,6 +64,10 @@ fn a_refusal_is_told_to_those_who_listen_for_modules_events() {
             ("__keyevent@0__:rl.refused", "f"),
             ("__keyspace@0__:e", "rl.refused"),
             ("__keyevent@0__:rl.refused", "e"),
+            ("__keyspace@0__:t", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "t"),
+            ("__keyspace@0__:s", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "s"),
         ]
     );
 }

@@ -92,6 +92,135 @@ fn each_call_is_counted_once_by_what_it_came_to() {
     assert_eq!(figures(&mut connection), told);
 }
 
+/// Each line: a call of a limit of 5 without its policy, and the figures that it adds one to.
+#[test]
+fn what_settles_is_counted_beside_what_it_came_to() {
+    const ABOVE: &str = "refused_above_limit";
+    let lines: &[(&str, &[&str])] = &[
+        ("REFUND 1", &["admitted", "refunds"]),
+        ("UPTO 2", &["admitted"]),
+        ("UPTO 9", &["admitted", "partial"]),
+        ("UPTO 9", &["refused"]),
+        ("UPTO 1", &["refused"]),
+        ("REFUND 2", &["admitted", "refunds"]),
+        ("UPTO 2", &["admitted"]),
+        ("REFUND 9", &["admitted", "refunds"]),
+        ("REFUND 9", &["admitted", "refunds"]),
+        ("REFUND 0", &["invalid_arguments"]),
+        ("UPTO 0", &["invalid_arguments"]),
+        ("UPTO 1 COST 1", &["invalid_arguments"]),
+        ("COST 1 REFUND 1", &["invalid_arguments"]),
+    ];
+    let forced: &[(&str, &[&str])] = &[
+        ("FORCE", &["admitted", "forced"]),
+        ("COST 4 FORCE", &["admitted", "forced"]),
+        ("FORCE", &["refused", "forced"]),
+        ("COST 6 FORCE", &["refused", ABOVE, "forced"]),
+        ("UPTO 1", &["refused"]),
+        ("COST 0 FORCE", &["invalid_arguments"]),
+    ];
+    for (form, name) in ON_OWN_KEYS
+        .into_iter()
+        .zip(["fixed", "token", "slide", "slide"])
+    {
+        let server = Server::at(T0);
+        let mut connection = server.connect();
+        let mut expected = BTreeMap::new();
+        let takes_force = !form.ends_with("EXACT");
+        let forced = forced.iter().filter(|_| takes_force);
+        for (words, counted) in lines.iter().chain(forced) {
+            let call = format!("{form} {words}");
+            let words: Vec<&str> = call.split(' ').collect();
+            let result = try_send::<Vec<i64>>(&mut connection, &words);
+            let is_error = counted.contains(&"invalid_arguments");
+            assert_eq!(result.is_err(), is_error, "{call}");
+            for figure in *counted {
+                *expected.entry(format!("rl_{name}_{figure}")).or_insert(0) += 1;
+            }
+            assert_eq!(figures(&mut connection), expected, "{call}");
+        }
+    }
+}
+
+#[test]
+fn what_settles_and_fails_is_counted_as_an_error_only() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["SET", "text", "x", "PX", "60000"]);
+    send::<()>(&mut connection, &["SADD", "set", "x"]);
+    for words in ["FORCE", "UPTO 3", "REFUND 1"] {
+        error(&mut connection, &format!("RL.TOKEN text 5 1 1000 {words}"));
+        error(&mut connection, &format!("RL.TOKEN set 5 1 1000 {words}"));
+    }
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    for words in ["FORCE", "COST 6 FORCE", "UPTO 3"] {
+        let oom = error(&mut connection, &format!("RL.TOKEN new 5 1 1000 {words}"));
+        assert!(oom.starts_with("OOM"), "{oom}");
+    }
+    expect(
+        &figures(&mut connection),
+        &[("rl_token_invalid_state", 6), ("rl_token_out_of_memory", 3)],
+    );
+}
+
+/// A look at what `UPTO` would take is a look, and neither it nor `COST` counts as settling.
+#[test]
+fn a_look_at_what_settles_is_counted_as_a_look() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    ask(&mut connection, "RL.FIXED f 5 60000 COST 3");
+    for (words, allowed) in [("UPTO 9", 2), ("UPTO 1", 1), ("COST 3", 0)] {
+        let look = format!("RL.PEEK f FIXED 5 60000 {words}");
+        assert_eq!(ask(&mut connection, &look)[0], allowed);
+    }
+    error(&mut connection, "RL.PEEK f FIXED 5 60000 REFUND 1");
+    error(&mut connection, "RL.PEEK f FIXED 5 60000 FORCE");
+    expect(
+        &figures(&mut connection),
+        &[
+            ("rl_fixed_admitted", 1),
+            ("rl_fixed_peeks", 3),
+            ("rl_peek_admitted", 2),
+            ("rl_peek_refused", 1),
+            ("rl_peek_invalid_arguments", 2),
+        ],
+    );
+}
+
+/// A step back that a refund or a forced charge stores is counted once, as that of any call.
+#[test]
+fn a_clock_step_that_is_settled_shows() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let mut steps = 0;
+    for (seconds, words) in [
+        (10, "REFUND 1"),
+        (20, "UPTO 1"),
+        (30, "FORCE"),
+        (40, "REFUND 99"),
+    ] {
+        for call in &ON_OWN_KEYS[1..] {
+            if words == "FORCE" && call.ends_with("EXACT") {
+                continue;
+            }
+            server.set_clock(T0);
+            let key = call.split(' ').nth(1).expect("a key");
+            send::<()>(&mut connection, &["DEL", key]);
+            ask(&mut connection, &format!("{call} COST 3"));
+            server.set_clock(T0 - seconds * SECOND);
+            for _ in 0..2 {
+                ask(&mut connection, &format!("{call} {words}"));
+            }
+            steps += 1;
+            assert_eq!(
+                figures(&mut connection)["rl_clock_steps"],
+                steps,
+                "{call} {words}"
+            );
+        }
+    }
+}
+
 #[test]
 fn calls_from_everywhere_are_counted_to_the_last() {
     const CLIENTS: u64 = 8;

@@ -143,6 +143,84 @@ fn what_needs_more_memory_gets_the_servers_error_and_writes_nothing() {
     assert_eq!(ask(&mut user, &log)[..3], [1, 5, 2]);
 }
 
+/// What settles needs memory only where it makes a key or lengthens a log.
+#[test]
+fn what_settles_goes_on_for_known_limiters_only() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for form in FORMS {
+        ask(&mut connection, &format!("{} COST 2", on(form, "known")));
+    }
+    fill_memory(&mut connection);
+    for form in FORMS {
+        let new = on(form, "new");
+        let dirty = changes(&mut connection);
+        if form != EXACT {
+            assert_eq!(error(&mut connection, &format!("{new} FORCE")), OOM);
+            let dear = format!("{new} COST 6 FORCE");
+            assert_eq!(error(&mut connection, &dear), OOM, "{dear}");
+        }
+        assert_eq!(error(&mut connection, &format!("{new} UPTO 9")), OOM);
+        let nothing = ask(&mut connection, &format!("{new} REFUND 1"));
+        assert_eq!(nothing, [1, 5, 5, 0, 0], "{new}");
+        assert_eq!(send::<i64>(&mut connection, &["EXISTS", key_of(&new)]), 0);
+
+        let known = on(form, "known");
+        let mut known = |words: &str| ask(&mut connection, &format!("{known} {words}"));
+        if form == EXACT {
+            let call = on(form, "known");
+            let before = snapshot(&mut connection, key_of(&call));
+            for words in ["UPTO 1", "UPTO 9"] {
+                let text = error(&mut connection, &format!("{call} {words}"));
+                assert_eq!(text, OOM, "{words}");
+            }
+            assert_eq!(snapshot(&mut connection, key_of(&call)), before);
+            assert_eq!(changes(&mut connection), dirty);
+            for left in [4, 5, 5] {
+                let reply = ask(&mut connection, &format!("{call} REFUND 1"));
+                assert_eq!(reply[..4], [1, 5, left, 0]);
+            }
+        } else {
+            assert_eq!(known("UPTO 2")[..3], [2, 5, 1], "{form}");
+            assert_eq!(known("REFUND 1")[..3], [1, 5, 2], "{form}");
+            // A text that grows.
+            assert_eq!(known("COST 20 FORCE")[..4], [0, 5, 0, -1], "{form}");
+            assert_eq!(known("UPTO 1")[..3], [0, 5, 0], "{form}");
+            assert_eq!(known("REFUND 20")[..3], [1, 5, 2], "{form}");
+            assert_eq!(known("REFUND 20"), [1, 5, 5, 0, 0], "{form}");
+        }
+        let gone = on(form, "known");
+        assert_eq!(send::<i64>(&mut connection, &["EXISTS", key_of(&gone)]), 0);
+    }
+    assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
+    assert_eq!(error(&mut connection, "SET plain 1"), OOM, "still full");
+}
+
+/// A log that gives back, in full memory, a few units or many.
+#[test]
+fn a_log_gives_back_whatever_the_memory() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let call = "RL.SLIDE k 10000 60000 EXACT";
+    ask(&mut connection, &format!("{call} UPTO 10000"));
+    fill_memory(&mut connection);
+    for (units, left) in [(1, 9_999), (8, 9_991), (9, 9_982), (5_000, 4_982)] {
+        let reply = ask(&mut connection, &format!("{call} REFUND {units}"));
+        assert_eq!(reply[..3], [1, 10_000, 10_000 - left]);
+        assert_eq!(send::<i64>(&mut connection, &["LLEN", "k"]), left);
+    }
+    // Back: what lies in the future becomes now, and is shorter than it was.
+    server.set_clock(T0 - 10 * SECOND);
+    assert_eq!(
+        ask(&mut connection, &format!("{call} REFUND 982"))[2],
+        6_000
+    );
+    let newest: u64 = send(&mut connection, &["LINDEX", "k", "-1"]);
+    assert_eq!(newest, T0 - 10 * SECOND);
+    assert_eq!(ask(&mut connection, &format!("{call} REFUND 4000"))[4], 0);
+    assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
+}
+
 #[test]
 fn a_log_that_loses_as_much_as_it_gains_goes_on() {
     let server = Server::at(T0);
