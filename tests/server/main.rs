@@ -25,6 +25,7 @@
 //! | `refusals` | a refusal costs no change, and an admitted call is one |
 //! | `replay` | recorded calls get the decisions that an independent model computed |
 //! | `replication` | the stream carries results with absolute expiry, and nothing for a refusal |
+//! | `settle` | taking what there is, giving back and charging in any case: what a server answers |
 //! | `soak` | millions of keys come and go, and memory returns to where it was |
 #![allow(
     missing_docs,
@@ -64,5 +65,6 @@ mod readme;
 mod refusals;
 mod replay;
 mod replication;
+mod settle;
 mod several;
 mod soak;
