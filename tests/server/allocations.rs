@@ -8,6 +8,7 @@ use std::process::Command;
 
 use redis::{Connection, Value};
 
+use support::forms::ON_OWN_KEYS;
 use support::{Options, Server, T0, send, try_send};
 
 /// What `allocations.c` tells, in its order.
@@ -138,24 +139,6 @@ fn no_command_allocates() {
         expect(&mut connection, &format!("{form} COST 6"), REFUSED);
         expect(&mut connection, form, ADMITTED);
         expect(&mut connection, form, REFUSED);
-        expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
-        expect(&mut connection, &format!("{form} REFUND 3"), ADMITTED);
-        expect(&mut connection, &format!("{form} UPTO 9"), Some(3));
-        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
-        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
-        if !form.ends_with("EXACT") {
-            expect(&mut connection, &format!("{form} FORCE"), ADMITTED);
-            expect(&mut connection, &format!("{form} COST 9 FORCE"), REFUSED);
-            expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
-            expect(&mut connection, &format!("{form} REFUND 5"), ADMITTED);
-        }
-        expect(&mut connection, &format!("{form} UPTO 5"), {
-            if form.ends_with("EXACT") {
-                Some(5)
-            } else {
-                REFUSED
-            }
-        });
     }
     // Long logs: many are appended, many read, many leave.
     expect(
@@ -169,15 +152,6 @@ fn no_command_allocates() {
         "RL.SLIDE long 10000 60000 EXACT COST 500",
         REFUSED,
     );
-    // They leave at the new end too, few or many.
-    for (words, expected) in [
-        ("REFUND 5", ADMITTED),
-        ("REFUND 5000", ADMITTED),
-        ("UPTO 9000", Some(5_005)),
-    ] {
-        let call = format!("RL.SLIDE long 10000 60000 EXACT {words}");
-        expect(&mut connection, &call, expected);
-    }
     for form in [
         "RL.FIXED wide",
         "RL.TOKEN wide:token 9007199254740991",
@@ -198,12 +172,6 @@ fn no_command_allocates() {
         "RL.TOKEN t 1 1 1 COST",
         "RL.SLIDE s 1 1 COST x",
         "RL.TOKEN t 2 1 3153600000000",
-        "RL.FIXED f 1 1 UPTO 0",
-        "RL.TOKEN t 1 1 1 REFUND x",
-        "RL.SLIDE s 1 1 EXACT FORCE",
-        "RL.FIXED hash 1 1 FORCE",
-        "RL.TOKEN text 1 1 1 REFUND 1",
-        "RL.SLIDE list 1 1 EXACT UPTO 1",
         "RL.FIXED hash 1 1",
         "RL.TOKEN hash 1 1 1",
         "RL.SLIDE hash 1 1",
@@ -241,11 +209,89 @@ fn no_command_allocates() {
     expect(&mut connection, "RL.FIXED f 5 60000", ADMITTED);
     expect(&mut connection, "RL.FIXED new 5 60000", ERROR);
     expect(&mut connection, "RL.SLIDE new 5 60000 EXACT", ERROR);
-    expect(&mut connection, "RL.TOKEN new 5 1 60000 FORCE", ERROR);
-    expect(&mut connection, "RL.SLIDE new 5 60000 UPTO 9", ERROR);
     send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]);
     counted.server.set_clock(1);
     expect(&mut connection, "RL.FIXED f 5 60000", ERROR);
+}
+
+#[test]
+fn no_settling_call_allocates() {
+    const ADMITTED: Option<i64> = Some(1);
+    const REFUSED: Option<i64> = Some(0);
+    const ERROR: Option<i64> = None;
+    let counted = Counted::start(support::module());
+    let mut connection = counted.server.connect();
+    assert!(counted.counts().found > 0, "the module is in the server");
+    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    let text = ["SET", "text", "some text", "PX", "60000"];
+    send::<()>(&mut connection, &text);
+    let before = counted.counts().allocations;
+    let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
+        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
+        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+    };
+    for form in ON_OWN_KEYS {
+        let exact = form.ends_with("EXACT");
+        expect(&mut connection, &format!("{form} REFUND 1"), ADMITTED);
+        expect(&mut connection, &format!("{form} UPTO 9"), Some(5));
+        expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
+        expect(&mut connection, &format!("{form} REFUND 3"), ADMITTED);
+        expect(&mut connection, &format!("{form} UPTO 9"), Some(3));
+        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
+        expect(&mut connection, &format!("{form} REFUND 9"), ADMITTED);
+        if !exact {
+            expect(&mut connection, &format!("{form} FORCE"), ADMITTED);
+            expect(&mut connection, &format!("{form} COST 9 FORCE"), REFUSED);
+            expect(&mut connection, &format!("{form} UPTO 9"), REFUSED);
+            expect(&mut connection, &format!("{form} REFUND 5"), ADMITTED);
+        }
+        expect(&mut connection, &format!("{form} UPTO 5"), {
+            if exact { Some(5) } else { REFUSED }
+        });
+    }
+    expect(
+        &mut connection,
+        "RL.SLIDE long 10000 60000 EXACT UPTO 10000",
+        Some(10_000),
+    );
+    // They leave at the new end too, few or many.
+    for (words, expected) in [
+        ("REFUND 5", ADMITTED),
+        ("REFUND 5000", ADMITTED),
+        ("UPTO 9000", Some(5_005)),
+    ] {
+        let call = format!("RL.SLIDE long 10000 60000 EXACT {words}");
+        expect(&mut connection, &call, expected);
+    }
+    for error in [
+        "RL.FIXED f 1 1 UPTO 0",
+        "RL.TOKEN t 1 1 1 REFUND x",
+        "RL.SLIDE s 1 1 EXACT FORCE",
+        "RL.FIXED hash 1 1 FORCE",
+        "RL.TOKEN text 1 1 1 REFUND 1",
+        "RL.SLIDE hash 1 1 EXACT UPTO 1",
+    ] {
+        expect(&mut connection, error, ERROR);
+    }
+    // A clock that was set back is stored by what gives back, too.
+    counted.server.set_clock(T0 - 5_000_000);
+    for form in ON_OWN_KEYS {
+        expect(&mut connection, &format!("{form} REFUND 1"), ADMITTED);
+    }
+    expect(
+        &mut connection,
+        "RL.SLIDE long 10000 60000 EXACT REFUND 7",
+        ADMITTED,
+    );
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    expect(&mut connection, "RL.TOKEN new 5 1 60000 FORCE", ERROR);
+    expect(&mut connection, "RL.SLIDE new 5 60000 UPTO 9", ERROR);
+    expect(&mut connection, "RL.FIXED f 5 60000 COST 9 FORCE", REFUSED);
+    expect(
+        &mut connection,
+        "RL.SLIDE long 10000 60000 EXACT REFUND 9999",
+        ADMITTED,
+    );
 }
 
 #[test]

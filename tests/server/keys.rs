@@ -1,7 +1,7 @@
 //! Keys that somebody else made, and keys that are over.
 
-use support::forms::{EXACT, FIXED, ON_ONE_KEY};
-use support::{INVALID_STATE, Options, Server, T0, ask, error, send, try_send};
+use support::forms::{EXACT, FIXED, ON_ONE_KEY, settling};
+use support::{INVALID_STATE, Options, Server, T0, ask, error, send, snapshot, try_send};
 
 #[test]
 fn a_log_holds_ten_thousand_entries_at_most() {
@@ -60,6 +60,69 @@ fn counters_made_by_hand_are_taken_over() {
         assert_eq!(ask(&mut connection, FIXED), [0, 5, 0, 50_000, 50_000]);
         send::<()>(&mut connection, &["DEL", "k"]);
         server.set_clock(T0);
+    }
+}
+
+/// A server keeps one object for all small numbers, which must not change under other keys.
+#[test]
+fn counters_made_by_hand_settle_alone() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for (words, allowed, count) in [
+        ("REFUND 1", 1, Some("2")),
+        ("REFUND 3", 1, None),
+        ("REFUND 9", 1, None),
+        ("UPTO 9", 2, Some("5")),
+        ("COST 3 FORCE", 0, Some("6")),
+        ("COST 97 FORCE", 0, Some("100")),
+    ] {
+        for key in ["k", "other"] {
+            send::<()>(&mut connection, &["SET", key, "3", "PX", "60000"]);
+        }
+        let reply = ask(&mut connection, &format!("{FIXED} {words}"));
+        assert_eq!(reply[0], allowed, "{words}");
+        let left: Option<String> = send(&mut connection, &["GET", "k"]);
+        assert_eq!(left.as_deref(), count, "{words}");
+        if count.is_some() {
+            assert_eq!(send::<i64>(&mut connection, &["PTTL", "k"]), 60_000);
+        }
+        let other: String = send(&mut connection, &["GET", "other"]);
+        assert_eq!(other, "3", "{words}");
+    }
+}
+
+/// The unit that is the newest after a refund says how long something is used, so it is read.
+#[test]
+fn a_log_that_gives_back_is_checked_where_its_newest_unit_is_looked_for() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for (damage, valid) in [
+        ("x", false),
+        ("1779331100000000", false),
+        ("1779331198000000", true),
+    ] {
+        let push = [
+            "RPUSH",
+            "k",
+            "1779331196000000",
+            "1779331197000000",
+            damage,
+            "1779331199000000",
+        ];
+        send::<()>(&mut connection, &push);
+        send::<()>(&mut connection, &["PEXPIRE", "k", "100000"]);
+        let before = snapshot(&mut connection, "k");
+        let call = format!("{EXACT} REFUND 1");
+        if valid {
+            assert_eq!(ask(&mut connection, &call), [1, 5, 2, 0, 58_000]);
+        } else {
+            assert_eq!(error(&mut connection, &call), INVALID_STATE, "{damage}");
+            assert_eq!(snapshot(&mut connection, "k"), before, "{damage}");
+            // What leaves needs no reading.
+            let call = format!("{EXACT} REFUND 2");
+            assert_eq!(ask(&mut connection, &call), [1, 5, 3, 0, 57_000]);
+        }
+        send::<()>(&mut connection, &["DEL", "k"]);
     }
 }
 
@@ -161,6 +224,68 @@ fn a_key_past_its_ttl_is_absent_even_while_the_server_shows_it() {
             assert!(ttl_ms > 50_000, "{make:?}, {call:?}: {ttl_ms}");
             send::<()>(&mut connection, &["DEL", "k"]);
         }
+    }
+}
+
+/// The same for what settles: there is nothing to give back, and the whole limit to take.
+#[test]
+fn what_settles_finds_nothing_in_a_key_past_its_ttl() {
+    let server = Options::new().arg("busy-reply-threshold", "10").start();
+    let mut connection = server.connect();
+    let makes = [
+        "'SET', key, '1'",
+        "'SET', key, 'hello'",
+        "'HSET', key, 'f', 'v'",
+        "'RPUSH', key, '1'",
+    ];
+    let mut cases = Vec::new();
+    for make in makes {
+        for form in ON_ONE_KEY {
+            let settling = settling(form).into_iter();
+            cases.extend(settling.map(|call| (make, call)));
+        }
+    }
+    let numbered = || cases.iter().enumerate();
+    let first: Vec<_> = numbered()
+        .map(|(index, (make, _))| {
+            let key = format!("key = 'k{index}'");
+            format!("{key} redis.call({make}) redis.call('PEXPIRE', key, 50) ")
+        })
+        .collect();
+    let then: Vec<_> = numbered()
+        .map(|(index, (_, call))| {
+            let words: Vec<_> = call.split(' ').collect();
+            let (name, rest) = (words[0], words[2..].join("','"));
+            format!(
+                "key = 'k{index}' exists = redis.call('EXISTS', key) \
+                 replies[{}] = {{exists, redis.call('{name}', key, '{rest}')}} ",
+                index + 1
+            )
+        })
+        .collect();
+    let (first, then) = (first.concat(), then.concat());
+    let script = format!(
+        "local key {first} local n = 0 for i = 1, 30000000 do n = n + i % 7 end \
+         local replies = {{}} local exists {then} return replies"
+    );
+    let replies: Vec<(i64, [i64; 5])> = send(&mut connection, &["EVAL", &script, "0"]);
+    assert_eq!(replies.len(), cases.len());
+    for (index, ((exists, reply), (make, call))) in replies.into_iter().zip(cases).enumerate() {
+        assert_eq!(exists, 1, "{make}, {call}");
+        let key = format!("k{index}");
+        let ttl_ms: i64 = send(&mut connection, &["PTTL", &key]);
+        if call.contains("REFUND") {
+            assert_eq!(reply, [1, 5, 5, 0, 0], "{make}, {call}");
+            assert!(ttl_ms <= 0, "{make}, {call}: {ttl_ms}");
+            continue;
+        }
+        let expected = match call.rsplit_once(' ') {
+            Some((_, "6")) => [5, 5, 0],
+            _ if call.contains("COST 2") => [1, 5, 3],
+            _ => [1, 5, 4],
+        };
+        assert_eq!(reply[..3], expected, "{make}, {call}");
+        assert!(ttl_ms > 50_000, "{make}, {call}: {ttl_ms}");
     }
 }
 

@@ -92,14 +92,18 @@ impl Mix {
         if form == "e" {
             words += " EXACT";
         }
-        words += &match random.below(8) {
-            0 => format!(" REFUND {cost}"),
-            1 => format!(" UPTO {cost}"),
-            2 if form != "e" => format!(" COST {cost} FORCE"),
+        let charge = match random.below(8) {
+            0 => format!("REFUND {cost}"),
+            1 => format!("UPTO {cost}"),
+            2 if form != "e" => format!("COST {cost} FORCE"),
             _ if cost == 1 => String::new(),
-            _ => format!(" COST {cost}"),
+            _ => format!("COST {cost}"),
         };
-        words.split(' ').map(str::to_owned).collect()
+        words
+            .split(' ')
+            .chain(charge.split_terminator(' '))
+            .map(str::to_owned)
+            .collect()
     }
 
     fn count(&mut self, reply: &Value) {

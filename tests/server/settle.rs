@@ -1,9 +1,11 @@
 //! `UPTO`, `REFUND` and `COST … FORCE`: what a server answers, and how long it keeps the keys. What
 //! they send, count and need is told where that is told of all calls.
 
+use std::fs;
 use std::thread;
 
 use redis::{Connection, Value};
+use tempfile::TempDir;
 
 use support::forms::{ON_ONE_KEY, ON_OWN_KEYS};
 use support::random::Random;
@@ -297,20 +299,22 @@ fn concurrent_callers_who_take_what_there_is_share_the_limit() {
     }
 }
 
-/// Primary and replica, with the module or without, hold the same bytes after every single step.
+/// Primary and replica, with the module or without, hold the same bytes after every single step,
+/// and so do the files once they are loaded.
 #[test]
-fn a_replica_holds_the_same_bytes_after_each_step() {
+fn copies_hold_the_same_bytes() {
     for replica_has_module in [true, false] {
         let options = Options::new().clock(T0).arg("repl-timeout", "2147483647");
-        let primary = options
+        let with_log = options.clone().arg("appendonly", "yes");
+        let primary = with_log
             .clone()
             .arg("repl-diskless-sync", "no")
             .tcp()
             .start();
         let replica = if replica_has_module {
-            options.start()
+            options.clone().start()
         } else {
-            options.without_module().start()
+            options.clone().without_module().start()
         };
         follow(&replica, &primary);
         let (mut connection, mut copy) = (primary.connect(), replica.connect());
@@ -342,6 +346,19 @@ fn a_replica_holds_the_same_bytes_after_each_step() {
                 assert_eq!(same(&mut copy, key), same(&mut connection, key), "{what}");
             }
         }
+        let keys = ON_OWN_KEYS.map(key_of);
+        let original = keys.map(|key| same(&mut connection, key));
+        send::<()>(&mut connection, &["SAVE"]);
+        let rdb = TempDir::new().unwrap();
+        fs::copy(primary.dir().join("dump.rdb"), rdb.path().join("dump.rdb")).unwrap();
+        let us = T0 + 2 * SECOND;
+        let reloaded = options.without_module().clock(us).start_in(rdb);
+        let mut copy = reloaded.connect();
+        assert_eq!(keys.map(|key| same(&mut copy, key)), original, "the RDB");
+        let dir = primary.stop("NOSAVE");
+        let reloaded = with_log.without_module().clock(us).start_in(dir);
+        let mut copy = reloaded.connect();
+        assert_eq!(keys.map(|key| same(&mut copy, key)), original, "the AOF");
     }
 }
 
