@@ -62,7 +62,7 @@ impl SlidingWindow {
         let window = self.policy.window;
         if window != self.windows.window {
             self.windows = Windows {
-                current: self.used(),
+                current: self.used().min(MAX_COUNT),
                 ..empty(window, self.judged.at)
             };
             self.fading = 0;
