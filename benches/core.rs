@@ -20,7 +20,7 @@ use redis_rl::limiter::log::{self, Seen, SlidingLog};
 use redis_rl::limiter::slide::{SlidingWindow, Windows};
 use redis_rl::limiter::text::{Change, State, Stored, TextLimiter};
 use redis_rl::limiter::token::{Level, TokenBucket};
-use redis_rl::policy::{ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
+use redis_rl::policy::{Charge, ExactPolicy, FixedPolicy, SlidePolicy, Span, TokenPolicy, Units};
 use redis_rl::request;
 
 /// 2026-05-21T02:40:15Z: a quarter into a minute.
@@ -120,7 +120,7 @@ fn judge<L: TextLimiter>(
 ) -> Result<(Decision, Change<L::State>), InvalidState> {
     let stored = stored(black_box(text.as_bytes()));
     let mut limiter = L::at(*black_box(policy), Some(stored), now())?;
-    Ok((limiter.decide(Units::ONE)?, limiter.change()))
+    Ok((limiter.decide(Charge::Cost(Units::ONE))?, limiter.change()))
 }
 
 fn deciding(criterion: &mut Criterion) {
@@ -131,7 +131,7 @@ fn deciding(criterion: &mut Criterion) {
     };
     for (name, text) in [("admitted", "97"), ("refused", "100")] {
         let decide = || judge::<FixedWindow>(&policy, text);
-        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
+        assert_eq!(decide().unwrap().0.is_admitted(), name == "admitted");
         group.bench_function(format!("fixed {name}"), |bencher| bencher.iter(decide));
     }
     let policy = TokenPolicy::new(units(100), units(100), minute()).unwrap();
@@ -140,7 +140,7 @@ fn deciding(criterion: &mut Criterion) {
         ("refused", "T1:5940000:60000000:1779331214999999"),
     ] {
         let decide = || judge::<TokenBucket>(&policy, text);
-        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
+        assert_eq!(decide().unwrap().0.is_admitted(), name == "admitted");
         group.bench_function(format!("token {name}"), |bencher| bencher.iter(decide));
     }
     let policy = SlidePolicy {
@@ -152,7 +152,7 @@ fn deciding(criterion: &mut Criterion) {
         ("refused", "S1:60000:1779331200000:80:90"),
     ] {
         let decide = || judge::<SlidingWindow>(&policy, text);
-        assert_eq!(decide().unwrap().0.allowed, name == "admitted");
+        assert_eq!(decide().unwrap().0.is_admitted(), name == "admitted");
         group.bench_function(format!("slide {name}"), |bencher| bencher.iter(decide));
     }
     for limit in [10, 10_000] {
@@ -178,9 +178,9 @@ fn deciding(criterion: &mut Criterion) {
                 let stored = Some((black_box(&mut log), Some(START_MS + 2 * MINUTE_MS)));
                 let mut seen = Seen::new();
                 let mut log = SlidingLog::at(black_box(policy), stored, now, &mut seen)?;
-                Ok::<_, InvalidState>((log.decide(Units::ONE)?, log.change()))
+                Ok::<_, InvalidState>((log.decide(Charge::Cost(Units::ONE))?, log.change()))
             };
-            assert_eq!(decide().unwrap().0.allowed, name != "refused");
+            assert_eq!(decide().unwrap().0.is_admitted(), name != "refused");
             group.bench_function(format!("exact {limit} {name}"), |bencher| {
                 bencher.iter(&mut decide);
             });

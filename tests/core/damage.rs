@@ -11,12 +11,13 @@ use redis_rl::limiter::log::{self, Entries};
 use redis_rl::limiter::slide::{SlidingWindow, Windows};
 use redis_rl::limiter::text::{Change, MAX_COUNT, State, Stored, Text};
 use redis_rl::limiter::token::{Level, TokenBucket};
-use redis_rl::policy::{self, MAX_UNITS, Units};
+use redis_rl::policy::{self, MAX_UNITS};
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
 use crate::key::{Judgement, judge, judge_log};
 use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
-use crate::store::{Key, timestamp, units, valid};
+use crate::store::{Key, timestamp, valid};
+use crate::word::Word;
 
 /// Numbers at every edge that a field of a state could have.
 fn numbers() -> impl Strategy<Value = u128> + Clone {
@@ -75,6 +76,9 @@ fn texts() -> impl Strategy<Value = Vec<u8>> + Clone {
     ]
 }
 
+/// The lowest level that any bucket has: what the largest refill gives back in 100 years.
+const LEAST_LEVEL: i128 = -3_153_600_000_000_000 * ((1 << 53) - 1);
+
 /// States that are valid and yet far from what was ever written.
 fn valid_buckets() -> impl Strategy<Value = String> + Clone {
     let spans_ms = select(vec![1, 7, 1_000, 60_000, MAX_SPAN_MS - 1, MAX_SPAN_MS]);
@@ -83,6 +87,13 @@ fn valid_buckets() -> impl Strategy<Value = String> + Clone {
         // Small and large levels alike.
         let whole = (whole >> (part % 64)) % MAX_UNITS;
         let level = u128::from(whole) * u128::from(period_us) + u128::from(part % period_us);
+        let level = i128::try_from(level).unwrap();
+        // One in four owes, at most what can be owed.
+        let level = if at_us % 4 == 0 {
+            (-level).max(LEAST_LEVEL)
+        } else {
+            level
+        };
         format!("T1:{level}:{period_us}:{at_us}")
     })
 }
@@ -92,6 +103,8 @@ fn valid_windows() -> impl Strategy<Value = String> + Clone {
     let counts = prop_oneof![0..20_u64, 0..=MAX_COUNT, Just(MAX_COUNT)];
     (spans_ms, instants_us(), counts.clone(), counts).prop_map(|(ms, at_us, previous, current)| {
         let start_ms = at_us / MS / ms * ms;
+        // A window before the clock's range holds nothing.
+        let previous = if start_ms > FIRST / MS { previous } else { 0 };
         format!("S1:{ms}:{start_ms}:{previous}:{}", current.max(1))
     })
 }
@@ -109,23 +122,46 @@ fn costs() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![1..=10_u64, 1..=MAX_UNITS, Just(MAX_UNITS)]
 }
 
-fn assert_in_range(reply: Reply, policy: Policy, cost: u64) {
+fn words() -> impl Strategy<Value = Word> + Clone {
+    let word = select(vec![Word::Cost, Word::Force, Word::UpTo, Word::Refund]);
+    (word, costs()).prop_map(|(word, n)| word(n))
+}
+
+/// The words of an exact window: no `FORCE`.
+fn log_words() -> impl Strategy<Value = Word> + Clone {
+    let word = select(vec![Word::Cost, Word::UpTo, Word::Refund]);
+    (word, 1..20_u64).prop_map(|(word, n)| word(n))
+}
+
+fn assert_in_range(reply: Reply, policy: Policy, word: Word) {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = reply;
-    assert!(allowed == 0 || allowed == 1);
+    let most = if let Word::UpTo(n) = word {
+        i64::try_from(n).unwrap()
+    } else {
+        1
+    };
+    assert!((0..=most).contains(&allowed));
     assert_eq!(u64::try_from(limit), Ok(policy.limit()));
     assert!((0..=limit).contains(&remaining));
     assert!(reset_after_ms >= 0);
-    assert_eq!(retry_after_ms == -1, cost > policy.limit());
+    assert_eq!(retry_after_ms == -1, word.is_never(policy.limit()));
     assert!(retry_after_ms >= -1);
 }
 
-/// What a call is told, and the text and the expiry that it writes.
-type Told = (Reply, Option<(Text, Option<u64>)>);
+/// What a call is told, and what it stores, if anything: a text and an expiry, or no key any more.
+type Told = (Reply, Option<Option<(Text, Option<u64>)>>);
 
 fn told<S: State>((decision, change): Judgement<Change<S>>) -> Told {
     (
         decision.reply(),
-        change.map(|change| (change.state.encode(), change.expire_at_ms)),
+        change.map(|change| match change {
+            Change::Set {
+                state,
+                expire_at_ms,
+                ..
+            } => Some((state.encode(), expire_at_ms)),
+            Change::Delete => None,
+        }),
     )
 }
 
@@ -134,14 +170,18 @@ fn decide(
     policy: Policy,
     stored: Stored<'_>,
     now: Timestamp,
-    cost: Units,
+    word: Word,
 ) -> Result<Told, InvalidState> {
-    let stored = Some(stored);
+    let (stored, charge) = (Some(stored), word.charge());
     match valid(policy) {
-        policy::Policy::Fixed(policy) => judge::<FixedWindow>(policy, stored, now, cost).map(told),
-        policy::Policy::Token(policy) => judge::<TokenBucket>(policy, stored, now, cost).map(told),
+        policy::Policy::Fixed(policy) => {
+            judge::<FixedWindow>(policy, stored, now, charge).map(told)
+        }
+        policy::Policy::Token(policy) => {
+            judge::<TokenBucket>(policy, stored, now, charge).map(told)
+        }
         policy::Policy::Slide(policy) => {
-            judge::<SlidingWindow>(policy, stored, now, cost).map(told)
+            judge::<SlidingWindow>(policy, stored, now, charge).map(told)
         }
         policy::Policy::Exact(_) => panic!("a log is no text"),
     }
@@ -199,7 +239,7 @@ struct LogCall {
     policy: Policy,
     entries: Vec<u64>,
     now_us: u64,
-    cost: u64,
+    word: Word,
     expires: bool,
 }
 
@@ -208,15 +248,15 @@ fn log_calls() -> impl Strategy<Value = LogCall> + Clone {
         (1..60_u64, 1..120_u64),
         entries_us(),
         0..250_000_u64,
-        1..20_u64,
+        log_words(),
         prop::bool::weighted(0.9),
     )
         .prop_map(
-            |((limit, window_ms), entries, after_us, cost, expires)| LogCall {
+            |((limit, window_ms), entries, after_us, word, expires)| LogCall {
                 policy: crate::call::exact(limit, window_ms),
                 entries,
                 now_us: T0 + after_us,
-                cost,
+                word,
                 expires,
             },
         )
@@ -236,7 +276,7 @@ impl LogCall {
             policy,
             Some((&mut log, self.expires.then_some(LAST / MS))),
             timestamp(self.now_us),
-            units(self.cost),
+            self.word.charge(),
         );
         (judgement, log.read)
     }
@@ -283,19 +323,19 @@ proptest! {
             valid_windows().prop_map(String::into_bytes)],
         expire_at_ms in expiries(),
         now_us in instants_us(),
-        cost in costs(),
+        word in words(),
     ) {
         let stored = Stored { text: &text, expire_at_ms };
-        let (now, cost) = (timestamp(now_us), units(cost));
-        if let Ok((reply, write)) = decide(policy, stored, now, cost) {
-            assert_in_range(reply, policy, cost.get());
-            if let Some((text, fresh_ms)) = write {
+        let now = timestamp(now_us);
+        if let Ok((reply, write)) = decide(policy, stored, now, word) {
+            assert_in_range(reply, policy, word);
+            if let Some(Some((text, fresh_ms))) = write {
                 let stored = Stored { text: &text, expire_at_ms: fresh_ms.or(expire_at_ms) };
-                prop_assert!(decide(policy, stored, now, cost).is_ok());
+                prop_assert!(decide(policy, stored, now, word).is_ok());
             }
         }
         if expire_at_ms.is_none() {
-            prop_assert_eq!(decide(policy, stored, now, cost), Err(InvalidState));
+            prop_assert_eq!(decide(policy, stored, now, word), Err(InvalidState));
         }
     }
 
@@ -308,15 +348,19 @@ proptest! {
             (fixed_policies(), (1..=MAX_COUNT).prop_map(|count| count.to_string())),
         ],
         now_us in instants_us(),
-        cost in costs(),
+        word in words(),
     ) {
-        let cost = cost.min(policy.limit());
+        let word = match word {
+            Word::Cost(n) => Word::Cost(n.min(policy.limit())),
+            Word::Force(n) => Word::Force(n.min(policy.limit())),
+            word => word,
+        };
         let mut key = Key::text(&text, LAST / MS + 1);
-        let reply = key.call(policy, now_us, cost).unwrap();
+        let reply = key.call(policy, now_us, word).unwrap();
         let wait_ms = u64::try_from(reply[3]).unwrap();
         let allowed = |wait_ms: u64| {
             let at_us = now_us + wait_ms * MS;
-            at_us > LAST || key.clone().call(policy, at_us, cost).unwrap()[0] == 1
+            at_us > LAST || key.clone().call(policy, at_us, word).unwrap()[0] > 0
         };
         prop_assert!(allowed(wait_ms));
         let sooner_us = now_us + wait_ms.saturating_sub(1) * MS;
@@ -334,10 +378,10 @@ proptest! {
             return Ok(());
         };
         prop_assert!(!call.entries.is_empty() && call.expires);
-        assert_in_range(decision.reply(), call.policy, call.cost);
+        assert_in_range(decision.reply(), call.policy, call.word);
         if let Some(change) = change {
             let len = u64::try_from(call.entries.len()).unwrap();
-            prop_assert!(change.trimmed + change.retimed <= len);
+            prop_assert!(change.leaving() <= len);
         }
     }
 
@@ -399,6 +443,20 @@ fn a_state_is_valid_up_to_the_edges_of_what_can_be_written() {
             "T1:9007199254740991000:1000:1779331200000000",
         ),
         ("T1:0:1000:1779331200000000", "T1:0:0:1779331200000000"),
+        // Owing what the largest refill gives back in 100 years.
+        (
+            "T1:-28405103569751189217600000000000:1000:1779331200000000",
+            "T1:-28405103569751189217600000000001:1000:1779331200000000",
+        ),
+        ("T1:-1:1000:1779331200000000", "T1:-0:1000:1779331200000000"),
+        (
+            "T1:-1:1000:1779331200000000",
+            "T1:-01:1000:1779331200000000",
+        ),
+        (
+            "T1:-1:1000:1779331200000000",
+            "T1:--1:1000:1779331200000000",
+        ),
         (
             "T1:0:3153600000000000:1779331200000000",
             "T1:0:3153600000001000:1779331200000000",
@@ -495,7 +553,7 @@ fn a_counter_of_another_kind_is_no_state() {
                 text: text.as_bytes(),
                 expire_at_ms: Some(T0 / MS + 60_000),
             };
-            let outcome = decide(policy, stored, now, Units::ONE);
+            let outcome = decide(policy, stored, now, Word::Cost(1));
             assert_eq!(outcome.is_ok(), own == index, "{policy:?} on {text}");
         }
     }

@@ -10,7 +10,7 @@ use redis_rl::limiter::log::{self, Entries, Seen, SlidingLog};
 use redis_rl::limiter::slide::SlidingWindow;
 use redis_rl::limiter::text::{self, State, Stored, TextLimiter};
 use redis_rl::limiter::token::TokenBucket;
-use redis_rl::policy::{ExactPolicy, Policy, Units};
+use redis_rl::policy::{Charge, ExactPolicy, Policy};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Key {
@@ -34,10 +34,10 @@ pub fn judge<L: TextLimiter>(
     policy: L::Policy,
     stored: Option<Stored<'_>>,
     now: Timestamp,
-    cost: Units,
+    charge: Charge,
 ) -> Result<Judgement<text::Change<L::State>>, InvalidState> {
     let mut limiter = L::at(policy, stored, now)?;
-    let decision = limiter.decide(cost)?;
+    let decision = limiter.decide(charge)?;
     let change = limiter.stores(&decision).then(|| limiter.change());
     Ok((decision, change))
 }
@@ -47,11 +47,11 @@ pub fn judge_log(
     policy: ExactPolicy,
     stored: Option<(&mut impl Entries, Option<u64>)>,
     now: Timestamp,
-    cost: Units,
+    charge: Charge,
 ) -> Result<Judgement<log::Change>, InvalidState> {
     let mut seen = Seen::new();
     let mut limiter = SlidingLog::at(policy, stored, now, &mut seen)?;
-    let decision = limiter.decide(cost)?;
+    let decision = limiter.decide(charge)?;
     let change = limiter.stores(&decision).then(|| limiter.change());
     Ok((decision, change))
 }
@@ -67,17 +67,17 @@ impl Key {
         &mut self,
         policy: Policy,
         now: Timestamp,
-        cost: Units,
+        charge: Charge,
     ) -> Result<(Decision, bool), InvalidState> {
         if !self.is_live_at(now.as_ms()) {
             // The server deletes it.
             *self = Self::default();
         }
         match policy {
-            Policy::Fixed(policy) => self.apply::<FixedWindow>(policy, now, cost),
-            Policy::Token(policy) => self.apply::<TokenBucket>(policy, now, cost),
-            Policy::Slide(policy) => self.apply::<SlidingWindow>(policy, now, cost),
-            Policy::Exact(policy) => self.apply_log(policy, now, cost),
+            Policy::Fixed(policy) => self.apply::<FixedWindow>(policy, now, charge),
+            Policy::Token(policy) => self.apply::<TokenBucket>(policy, now, charge),
+            Policy::Slide(policy) => self.apply::<SlidingWindow>(policy, now, charge),
+            Policy::Exact(policy) => self.apply_log(policy, now, charge),
         }
     }
 
@@ -86,7 +86,7 @@ impl Key {
         &self,
         policy: Policy,
         now: Timestamp,
-        cost: Units,
+        charge: Charge,
     ) -> Result<Decision, InvalidState> {
         let absent = Self::default();
         let key = if self.is_live_at(now.as_ms()) {
@@ -95,13 +95,13 @@ impl Key {
             &absent
         };
         match policy {
-            Policy::Fixed(policy) => FixedWindow::at(policy, key.stored(), now)?.peek(cost),
-            Policy::Token(policy) => TokenBucket::at(policy, key.stored(), now)?.peek(cost),
-            Policy::Slide(policy) => SlidingWindow::at(policy, key.stored(), now)?.peek(cost),
+            Policy::Fixed(policy) => FixedWindow::at(policy, key.stored(), now)?.peek(charge),
+            Policy::Token(policy) => TokenBucket::at(policy, key.stored(), now)?.peek(charge),
+            Policy::Slide(policy) => SlidingWindow::at(policy, key.stored(), now)?.peek(charge),
             Policy::Exact(policy) => {
                 let mut log = key.value.clone();
                 let (stored, mut seen) = (log.entries(key.expire_at_ms), Seen::new());
-                SlidingLog::at(policy, stored, now, &mut seen)?.peek(cost)
+                SlidingLog::at(policy, stored, now, &mut seen)?.peek(charge)
             }
         }
     }
@@ -121,33 +121,45 @@ impl Key {
         &mut self,
         policy: L::Policy,
         now: Timestamp,
-        cost: Units,
+        charge: Charge,
     ) -> Result<(Decision, bool), InvalidState> {
-        let (decision, change) = judge::<L>(policy, self.stored(), now, cost)?;
+        let (decision, change) = judge::<L>(policy, self.stored(), now, charge)?;
         if let Some(change) = &change {
-            self.store_text(change);
+            self.store_text(change, charge);
         }
         Ok((decision, change.is_some()))
     }
 
-    fn store_text<S: State>(&mut self, change: &text::Change<S>) {
-        let text = change.state.encode();
-        if change.increment > 0 {
-            // A replica is told `INCRBY`, which must come to the same.
+    fn store_text<S: State>(&mut self, change: &text::Change<S>, charge: Charge) {
+        let text::Change::Set {
+            state,
+            expire_at_ms,
+            increment,
+        } = change
+        else {
+            assert_ne!(self.value, Value::Nothing, "there is no key to delete");
+            *self = Self::default();
+            return;
+        };
+        let text = state.encode();
+        if *increment != 0 {
+            // A replica is told `INCRBY` or `DECRBY`, which must come to the same.
             let Value::Text(before) = &self.value else {
                 panic!("nothing to increment")
             };
-            let count = Counter::decode(before).unwrap().0 + change.increment;
+            let count = Counter::decode(before).unwrap().0;
+            let count = count.checked_add_signed(*increment).unwrap();
             assert_eq!(Counter::decode(&text), Ok(Counter(count)));
-            assert_eq!(change.expire_at_ms, None, "INCRBY keeps the expiry");
+            assert_eq!(*expire_at_ms, None, "INCRBY keeps the expiry");
         }
         let value = Value::Text(text.to_vec());
+        // A count or a debt that is as large as can be stays as it is when more is forced.
         assert!(
-            value != self.value || change.expire_at_ms.is_some(),
+            value != self.value || expire_at_ms.is_some() || matches!(charge, Charge::Force(_)),
             "what is stored already"
         );
         self.value = value;
-        self.set_expiry(change.expire_at_ms);
+        self.set_expiry(*expire_at_ms);
     }
 
     /// Setting one costs a server more than any other step of a call, so none is set in vain.
@@ -162,10 +174,10 @@ impl Key {
         &mut self,
         policy: ExactPolicy,
         now: Timestamp,
-        cost: Units,
+        charge: Charge,
     ) -> Result<(Decision, bool), InvalidState> {
         let log = self.value.entries(self.expire_at_ms);
-        let (decision, change) = judge_log(policy, log, now, cost)?;
+        let (decision, change) = judge_log(policy, log, now, charge)?;
         if let Some(change) = &change {
             self.store_log(change);
         }
@@ -180,17 +192,23 @@ impl Key {
             panic!("WRONGTYPE")
         };
         let len = entries.len();
-        let [trimmed, retimed, appended] =
-            [change.trimmed, change.retimed, change.appended].map(|n| usize::try_from(n).unwrap());
-        assert!(trimmed + retimed <= len, "{change:?} of {len} entries");
-        entries.drain(..trimmed);
-        entries.truncate(len - trimmed - retimed);
-        entries.extend(core::iter::repeat_n(change.time, retimed + appended));
+        let [oldest, newest, appended] =
+            [change.oldest, change.newest, change.appended].map(|n| usize::try_from(n).unwrap());
+        assert!(oldest + newest <= len, "{change:?} of {len} entries");
+        entries.drain(..oldest);
+        entries.truncate(len - oldest - newest);
+        entries.extend(core::iter::repeat_n(change.time, appended));
         assert_eq!(
             entries.len() > len,
             change.lengthens(),
             "memory is asked for"
         );
+        if entries.is_empty() {
+            // The server deletes a list with its last entry.
+            assert_eq!(change.expire_at_ms, None, "no key to keep");
+            *self = Self::default();
+            return;
+        }
         self.set_expiry(change.expire_at_ms);
     }
 }

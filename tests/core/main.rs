@@ -5,6 +5,7 @@
 //! | `oracle` | the model: the definitions, counted out, with no formula of the code under test |
 //! | `key` | a key in memory: it applies what the core decides as the shell does |
 //! | `store` | the same, spoken to in raw numbers |
+//! | `word` | `COST`, `FORCE`, `UPTO` and `REFUND` as raw numbers |
 //! | `run` | a key beside its model, every step checked |
 //! | `random` | random policies and steps that seek the edges |
 //! | `bounds` | how much a client can get in any span, counted from its admitted calls |
@@ -38,6 +39,7 @@ mod oracle;
 mod random;
 mod run;
 mod store;
+mod word;
 
 mod bounds;
 mod changes;

@@ -14,6 +14,7 @@ use redis_rl::policy::{
 use crate::call::{Policy, Reply};
 pub use crate::key::Key;
 use crate::key::Value;
+use crate::word::Word;
 
 /// A policy as the core takes it.
 pub fn valid(policy: Policy) -> policy::Policy {
@@ -83,14 +84,26 @@ impl Key {
     }
 
     /// One call.
-    pub fn call(&mut self, policy: Policy, now_us: u64, cost: u64) -> Result<Reply, InvalidState> {
-        let (decision, _) = self.decide(valid(policy), timestamp(now_us), units(cost))?;
+    pub fn call(
+        &mut self,
+        policy: Policy,
+        now_us: u64,
+        word: impl Into<Word>,
+    ) -> Result<Reply, InvalidState> {
+        let charge = word.into().charge();
+        let (decision, _) = self.decide(valid(policy), timestamp(now_us), charge)?;
         Ok(decision.reply())
     }
 
     /// What a call would be told, with nothing taken.
-    pub fn peek(&self, policy: Policy, now_us: u64, cost: u64) -> Result<Reply, InvalidState> {
-        let decision = self.look(valid(policy), timestamp(now_us), units(cost))?;
+    pub fn peek(
+        &self,
+        policy: Policy,
+        now_us: u64,
+        word: impl Into<Word>,
+    ) -> Result<Reply, InvalidState> {
+        let charge = word.into().charge();
+        let decision = self.look(valid(policy), timestamp(now_us), charge)?;
         Ok(decision.reply())
     }
 
