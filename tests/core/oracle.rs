@@ -6,7 +6,8 @@
 //! would be admitted, a wait the least number of milliseconds after which the answer is yes, and
 //! both are found by halving.
 
-use crate::call::{Policy, Reply};
+use crate::call::{MAX_SPAN_MS, Policy, Reply};
+use crate::word::Word;
 
 /// A clock that is behind by no more than this stands still, in µs.
 const JITTER_US: u64 = 1_000;
@@ -19,8 +20,11 @@ pub trait Model: Clone + Default {
     /// Whether nothing is used at an instant.
     fn unused(&self, policy: Policy, at_us: u64) -> bool;
 
-    /// Charges a call that is admitted.
+    /// Charges `cost`, whether or not it fits.
     fn take(&mut self, policy: Policy, at_us: u64, cost: u64);
+
+    /// Gives units back, where something is used.
+    fn give_back(&mut self, policy: Policy, at_us: u64, units: u64);
 
     /// The stored time, which a clock may be behind.
     fn stored_us(&self) -> Option<u64>;
@@ -38,39 +42,80 @@ pub trait Model: Clone + Default {
         self.stored_us().map_or(now_us, |us| us.max(now_us))
     }
 
-    /// The reply to a call, which is charged if it is admitted.
-    fn judge(&mut self, policy: Policy, now_us: u64, cost: u64) -> Reply {
+    /// The reply to a call, which takes or gives back as its word says.
+    fn judge(&mut self, policy: Policy, now_us: u64, word: Word) -> Reply {
         let limit = policy.limit();
         let mut after = self.clone();
         if after.is_ahead_of(now_us) {
             after.step_back(now_us);
         }
-        let allowed = after.admits(policy, now_us, cost);
-        if allowed {
-            after.take(policy, now_us, cost);
-        }
-        let remaining = limit
-            - least(limit, |n| {
-                n == limit || after.admits(policy, now_us, limit - n)
-            });
-        let retry_after_ms = if cost > limit {
-            -1
-        } else {
-            signed(least_ms(|ms| {
-                after.admits(policy, now_us + ms * 1_000, cost)
-            }))
+        let idle = after.unused(policy, now_us);
+        let allowed = match word {
+            Word::Cost(cost) => {
+                let fits = after.admits(policy, now_us, cost);
+                if fits {
+                    after.take(policy, now_us, cost);
+                }
+                u64::from(fits)
+            }
+            Word::Force(cost) => {
+                let fits = after.admits(policy, now_us, cost);
+                after.take(policy, now_us, cost);
+                u64::from(fits)
+            }
+            Word::UpTo(most) => {
+                let taken = most.min(after.most(policy, now_us));
+                if taken > 0 {
+                    after.take(policy, now_us, taken);
+                }
+                taken
+            }
+            Word::Refund(units) => {
+                if !idle {
+                    after.give_back(policy, now_us, units);
+                }
+                1
+            }
         };
-        let reset_after_ms = least_ms(|ms| after.unused(policy, now_us + ms * 1_000));
-        if cost <= limit {
+        // The cost that the same call has to have room for.
+        let needed = match word {
+            Word::Cost(cost) | Word::Force(cost) => Some(cost),
+            Word::UpTo(_) => Some(1),
+            Word::Refund(_) => None,
+        };
+        let retry_after_ms = match needed {
+            None => 0,
+            Some(cost) if cost > limit => -1,
+            Some(cost) => signed(least_ms(|ms| {
+                after.admits(policy, now_us + ms * 1_000, cost)
+            })),
+        };
+        let reply = [
+            signed(allowed),
+            signed(limit),
+            signed(after.most(policy, now_us)),
+            retry_after_ms,
+            signed(least_ms(|ms| after.unused(policy, now_us + ms * 1_000))),
+        ];
+        // What writes nothing leaves the stored time too.
+        let writes = match word {
+            Word::Cost(cost) => cost <= limit,
+            Word::Force(_) | Word::UpTo(_) => true,
+            Word::Refund(_) => !idle,
+        };
+        if writes {
             *self = after;
         }
-        [
-            i64::from(allowed),
-            signed(limit),
-            signed(remaining),
-            retry_after_ms,
-            signed(reset_after_ms),
-        ]
+        reply
+    }
+
+    /// The most that would be admitted at an instant.
+    fn most(&self, policy: Policy, at_us: u64) -> u64 {
+        let limit = policy.limit();
+        limit
+            - least(limit, |n| {
+                n == limit || self.admits(policy, at_us, limit - n)
+            })
     }
 }
 
@@ -113,6 +158,17 @@ fn total<'a>(events: impl IntoIterator<Item = &'a Event>) -> u128 {
     events.into_iter().map(|event| u128::from(event.cost)).sum()
 }
 
+/// Takes units off the newest of the events that `counts` picks, and gives what is left to take.
+fn take_off(events: &mut Vec<Event>, mut units: u64, counts: impl Fn(&Event) -> bool) -> u64 {
+    for event in events.iter_mut().rev().filter(|event| counts(event)) {
+        let part = units.min(event.cost);
+        event.cost -= part;
+        units -= part;
+    }
+    events.retain(|event| event.cost > 0);
+    units
+}
+
 /// The calls of the window that was opened last, and the millisecond at which it ends.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
@@ -147,6 +203,14 @@ impl Model for Fixed {
         self.events.push(Event { at_us, cost });
     }
 
+    /// The count falls, the end stays; at 0 there is no window.
+    fn give_back(&mut self, _policy: Policy, _at_us: u64, units: u64) {
+        take_off(&mut self.events, units, |_| true);
+        if self.events.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     fn stored_us(&self) -> Option<u64> {
         None
     }
@@ -160,41 +224,71 @@ pub struct Token {
     last: Option<Mark>,
 }
 
-/// `parts` / `per_token` tokens at an instant.
+/// `parts` / `per_token` tokens at an instant; below 0 for a bucket that owes.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at_us: u64,
-    parts: u128,
+    parts: i128,
     per_token: u128,
 }
 
 impl Token {
     /// Parts of a token at an instant. A microsecond adds `refill` of them.
-    fn parts(&self, policy: Policy, at_us: u64) -> u128 {
-        let Policy::Token {
-            capacity, refill, ..
-        } = policy
-        else {
-            panic!("not a bucket")
-        };
-        let per_token = Self::per_token(policy);
-        let full = u128::from(capacity) * per_token;
+    fn parts(&self, policy: Policy, at_us: u64) -> i128 {
+        let full = Self::full(policy);
         let Some(mark) = self.last else {
             return full;
         };
-        let kept = multiplied_then_divided(mark.parts, per_token, mark.per_token);
-        let flowed_in = u128::from(at_us - mark.at_us) * u128::from(refill);
-        full.min(kept + flowed_in)
+        let kept = multiplied_then_divided(
+            mark.parts.unsigned_abs(),
+            Self::per_token(policy),
+            mark.per_token,
+            mark.parts < 0,
+        );
+        let kept = if mark.parts < 0 {
+            (-kept).max(Self::deepest(policy))
+        } else {
+            kept
+        };
+        full.min(kept + Self::flowing_in(policy, at_us - mark.at_us))
     }
 
     fn per_token(policy: Policy) -> u128 {
         u128::from(policy.span_ms()) * 1_000
     }
+
+    fn parts_of(policy: Policy, tokens: u64) -> i128 {
+        i128::try_from(u128::from(tokens) * Self::per_token(policy)).unwrap()
+    }
+
+    fn full(policy: Policy) -> i128 {
+        Self::parts_of(policy, policy.limit())
+    }
+
+    fn flowing_in(policy: Policy, us: u64) -> i128 {
+        let Policy::Token { refill, .. } = policy else {
+            panic!("not a bucket")
+        };
+        i128::from(us) * i128::from(refill)
+    }
+
+    /// From here a bucket is full again in 100 years.
+    fn deepest(policy: Policy) -> i128 {
+        Self::full(policy) - Self::flowing_in(policy, MAX_SPAN_MS * 1_000)
+    }
+
+    fn mark(&mut self, policy: Policy, at_us: u64, parts: i128) {
+        self.last = Some(Mark {
+            at_us,
+            parts: parts.max(Self::deepest(policy)),
+            per_token: Self::per_token(policy),
+        });
+    }
 }
 
 impl Model for Token {
     fn admits(&self, policy: Policy, at_us: u64, cost: u64) -> bool {
-        self.parts(policy, self.judged_us(at_us)) >= u128::from(cost) * Self::per_token(policy)
+        self.parts(policy, self.judged_us(at_us)) >= Self::parts_of(policy, cost)
     }
 
     fn unused(&self, policy: Policy, at_us: u64) -> bool {
@@ -203,12 +297,18 @@ impl Model for Token {
 
     fn take(&mut self, policy: Policy, at_us: u64, cost: u64) {
         let at_us = self.judged_us(at_us);
-        let per_token = Self::per_token(policy);
-        self.last = Some(Mark {
-            at_us,
-            parts: self.parts(policy, at_us) - u128::from(cost) * per_token,
-            per_token,
-        });
+        let parts = self.parts(policy, at_us) - Self::parts_of(policy, cost);
+        self.mark(policy, at_us, parts);
+    }
+
+    fn give_back(&mut self, policy: Policy, at_us: u64, units: u64) {
+        let at_us = self.judged_us(at_us);
+        let parts = self.parts(policy, at_us) + Self::parts_of(policy, units);
+        if parts < Self::full(policy) {
+            self.mark(policy, at_us, parts);
+        } else {
+            self.last = None;
+        }
     }
 
     fn stored_us(&self) -> Option<u64> {
@@ -222,16 +322,18 @@ impl Model for Token {
     }
 }
 
-/// floor(`a` × `b` / `by`) one binary digit of `a` at a time, as the product may need 157 of them.
-fn multiplied_then_divided(a: u128, b: u128, by: u128) -> u128 {
-    let (mut quotient, mut rest) = (0, 0);
+/// `a` × `b` / `by`, rounded up or down, one binary digit of `a` at a time, as the product may need
+/// 157 of them. What is above all that a bucket owes stops there.
+fn multiplied_then_divided(a: u128, b: u128, by: u128, up: bool) -> i128 {
+    let (mut quotient, mut rest) = (0_u128, 0);
     for digit in (0..u128::BITS).rev() {
-        quotient *= 2;
+        quotient = quotient.saturating_mul(2);
         rest = rest * 2 + if (a >> digit) & 1 == 1 { b } else { 0 };
-        quotient += rest / by;
+        quotient = quotient.saturating_add(rest / by);
         rest %= by;
     }
-    quotient
+    quotient = quotient.saturating_add(u128::from(up && rest > 0));
+    i128::try_from(quotient).unwrap_or(i128::MAX)
 }
 
 /// Every call, and the window in which the last change was made.
@@ -256,32 +358,44 @@ impl Grid {
         }
     }
 
-    fn events(self, events: &[Event]) -> impl Iterator<Item = &Event> {
-        events
-            .iter()
-            .filter(move |event| event.at_us / self.window_us == self.index)
+    fn holds(self, event: &Event) -> bool {
+        event.at_us / self.window_us == self.index
     }
 
-    fn before(self) -> Self {
-        Self {
-            index: self.index - 1,
-            ..self
-        }
+    fn events(self, events: &[Event]) -> impl Iterator<Item = &Event> {
+        events.iter().filter(move |event| self.holds(event))
+    }
+
+    /// The window before, unless this is the first since the epoch.
+    fn before(self) -> Option<Self> {
+        let index = self.index.checked_sub(1)?;
+        Some(Self { index, ..self })
     }
 }
 
 impl Slide {
+    /// Under another window length, what is used, rounded up, was all taken now.
+    fn move_to(&mut self, policy: Policy, at_us: u64) {
+        let window_us = policy.span_ms() * 1_000;
+        if self.stored.is_some_and(|grid| grid.window_us != window_us) {
+            let (used, window) = self.used(at_us);
+            let cost = u64::try_from(used.div_ceil(window)).unwrap();
+            self.events.clear();
+            self.events
+                .extend((cost > 0).then_some(Event { at_us, cost }));
+            self.stored = Some(Grid::around(at_us, window_us));
+        }
+    }
+
     /// Units used, in parts of `1/window_us`, and that length.
     fn used(&self, at_us: u64) -> (u128, u128) {
         let Some(Grid { window_us, .. }) = self.stored else {
             return (0, 1);
         };
         let now = Grid::around(at_us, window_us);
-        let previous = if now.index == 0 {
-            0
-        } else {
-            total(now.before().events(&self.events))
-        };
+        let previous = now
+            .before()
+            .map_or(0, |before| total(before.events(&self.events)));
         let current = total(now.events(&self.events));
         let (elapsed, window) = (u128::from(at_us % window_us), u128::from(window_us));
         (previous * (window - elapsed) + current * window, window)
@@ -298,16 +412,30 @@ impl Model for Slide {
         self.used(self.judged_us(at_us)).0 == 0
     }
 
-    fn take(&mut self, policy: Policy, at_us: u64, mut cost: u64) {
+    fn take(&mut self, policy: Policy, at_us: u64, cost: u64) {
         let at_us = self.judged_us(at_us);
-        let window_us = policy.span_ms() * 1_000;
-        if self.stored.is_some_and(|grid| grid.window_us != window_us) {
-            let (used, window) = self.used(at_us);
-            cost += u64::try_from(used.div_ceil(window)).unwrap();
-            self.events.clear();
-        }
+        self.move_to(policy, at_us);
         self.events.push(Event { at_us, cost });
-        self.stored = Some(Grid::around(at_us, window_us));
+        self.stored = Some(Grid::around(at_us, policy.span_ms() * 1_000));
+    }
+
+    /// The current window's units first, then those of the one before, which is then the one that
+    /// is stored.
+    fn give_back(&mut self, policy: Policy, at_us: u64, units: u64) {
+        let at_us = self.judged_us(at_us);
+        self.move_to(policy, at_us);
+        let now = Grid::around(at_us, policy.span_ms() * 1_000);
+        let before = now.before();
+        let is_before = |event: &Event| before.is_some_and(|before| before.holds(event));
+        self.events
+            .retain(|event| now.holds(event) || is_before(event));
+        let units = take_off(&mut self.events, units, |event| now.holds(event));
+        take_off(&mut self.events, units, is_before);
+        self.stored = if total(now.events(&self.events)) > 0 {
+            Some(now)
+        } else {
+            before.filter(|before| total(before.events(&self.events)) > 0)
+        };
     }
 
     /// The start of the stored window.
@@ -365,6 +493,14 @@ impl Model for Exact {
         self.events.push(Event { at_us, cost });
     }
 
+    /// The newest units leave, and what is outside the window with them.
+    fn give_back(&mut self, policy: Policy, at_us: u64, units: u64) {
+        let at_us = self.judged_us(at_us);
+        let window_us = policy.span_ms() * 1_000;
+        self.events.retain(|event| at_us < event.at_us + window_us);
+        take_off(&mut self.events, units, |_| true);
+    }
+
     /// The newest entry.
     fn stored_us(&self) -> Option<u64> {
         self.events.last().map(|event| event.at_us)
@@ -392,8 +528,13 @@ fn the_oracle_counts_the_worked_example() {
 
 #[test]
 fn the_oracle_divides_products_of_any_size() {
-    assert_eq!(multiplied_then_divided(7, 3, 2), 10);
+    assert_eq!(multiplied_then_divided(7, 3, 2, false), 10);
+    assert_eq!(multiplied_then_divided(7, 3, 2, true), 11);
     let (a, b) = ((1 << 105) - 1, (1 << 52) - 1);
-    assert_eq!(multiplied_then_divided(a, b, b), a);
-    assert_eq!(multiplied_then_divided(a, 1 << 20, 1 << 21), a / 2);
+    let signed = |n: u128| i128::try_from(n).unwrap();
+    assert_eq!(multiplied_then_divided(a, b, b, true), signed(a));
+    assert_eq!(
+        multiplied_then_divided(a, 1 << 20, 1 << 21, false),
+        signed(a / 2)
+    );
 }

@@ -11,6 +11,7 @@ use crate::call::{
     FIRST, HOUR, LAST, MAX_LOG, MAX_SPAN_MS, MAX_UNITS, Policy, Reply, SECOND, T0, exact, fixed,
     slide, token,
 };
+use crate::word::Word;
 
 pub fn config(cases: u32) -> Config {
     let default = Config::default();
@@ -78,6 +79,7 @@ pub fn instants_us() -> impl Strategy<Value = u64> + Clone {
 pub struct Step {
     pub gap: Gap,
     pub cost: Cost,
+    pub kind: Kind,
     /// Which of the policies at hand it names.
     pub policy: usize,
 }
@@ -94,6 +96,15 @@ pub enum Gap {
     Reset(i64),
     /// To the next multiple of the span since the epoch, and so many µs.
     Edge(i64),
+}
+
+/// What the call does with its cost. An exact window knows no force: there it is a plain cost.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Cost,
+    Force,
+    UpTo,
+    Refund,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +162,7 @@ pub fn steps_forward(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = (forward(), costs()).prop_map(|(gap, cost)| Step {
         gap,
         cost,
+        kind: Kind::Cost,
         policy: 0,
     });
     proptest::collection::vec(step, 1..=count)
@@ -162,16 +174,42 @@ pub fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = (gap, costs()).prop_map(|(gap, cost)| Step {
         gap,
         cost,
+        kind: Kind::Cost,
         policy: 0,
     });
     proptest::collection::vec(step, 1..=count)
 }
 
-/// Steps of any clock, each with one of three policies.
+fn kinds() -> impl Strategy<Value = Kind> + Clone {
+    prop_oneof![
+        4 => Just(Kind::Cost),
+        2 => Just(Kind::Force),
+        2 => Just(Kind::UpTo),
+        3 => Just(Kind::Refund),
+    ]
+}
+
+/// Steps of any clock, under one policy, with all four words.
+pub fn settling_steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
+    let gap = prop_oneof![4 => forward(), 1 => backward()];
+    let step = (gap, costs(), kinds()).prop_map(|(gap, cost, kind)| Step {
+        gap,
+        cost,
+        kind,
+        policy: 0,
+    });
+    proptest::collection::vec(step, 1..=count)
+}
+
+/// The same, each with one of three policies.
 pub fn changing_steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let gap = prop_oneof![6 => forward(), 1 => backward()];
-    let step =
-        (gap, costs(), 0..3_usize).prop_map(|(gap, cost, policy)| Step { gap, cost, policy });
+    let step = (gap, costs(), kinds(), 0..3_usize).prop_map(|(gap, cost, kind, policy)| Step {
+        gap,
+        cost,
+        kind,
+        policy,
+    });
     proptest::collection::vec(step, 1..=count)
 }
 
@@ -215,6 +253,18 @@ impl Walk {
             Cost::Never => limit + 1,
         };
         (self.now_us, cost.clamp(1, MAX_UNITS))
+    }
+
+    /// The instant and the word of the next call.
+    pub fn next_word(&mut self, policy: Policy, step: Step) -> (u64, Word) {
+        let (now_us, n) = self.next(policy, step);
+        let word = match (step.kind, policy) {
+            (Kind::Cost, _) | (Kind::Force, Policy::Exact { .. }) => Word::Cost(n),
+            (Kind::Force, _) => Word::Force(n),
+            (Kind::UpTo, _) => Word::UpTo(n),
+            (Kind::Refund, _) => Word::Refund(n),
+        };
+        (now_us, word)
     }
 
     pub fn answered(&mut self, reply: Reply) {
