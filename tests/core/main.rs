@@ -13,6 +13,7 @@
 //! | `damage` | state that no command wrote is an error or a decision in range, never a panic |
 //! | `decisions` | every step of every random walk is decided as the model decides |
 //! | `drift` | after a million calls the state is what the sums of the costs say |
+//! | `every` | every sequence of a few calls over tiny policies is decided as the model decides |
 //! | `examples` | worked examples: replies, stored texts and expiries, computed by hand |
 //! | `extremes` | the ends of every range: limits, spans, costs, rates and clocks |
 //! | `sharing` | what it costs to split a limit over buckets or callers, as the documents say |
@@ -46,6 +47,7 @@ mod changes;
 mod damage;
 mod decisions;
 mod drift;
+mod every;
 mod examples;
 mod extremes;
 mod sharing;

@@ -12,6 +12,17 @@ use crate::word::Word;
 /// A clock that is behind by no more than this stands still, in µs.
 const JITTER_US: u64 = 1_000;
 
+/// What a call does.
+#[derive(Clone, Debug)]
+pub struct Act<M> {
+    after: M,
+    allowed: u64,
+    /// The cost that the same call has to have room for, if any.
+    needed: Option<u64>,
+    /// What writes nothing leaves the stored time too.
+    writes: bool,
+}
+
 /// What one algorithm remembers of one key.
 pub trait Model: Clone + Default {
     /// Whether `cost` would be admitted at an instant.
@@ -42,9 +53,8 @@ pub trait Model: Clone + Default {
         self.stored_us().map_or(now_us, |us| us.max(now_us))
     }
 
-    /// The reply to a call, which takes or gives back as its word says.
-    fn judge(&mut self, policy: Policy, now_us: u64, word: Word) -> Reply {
-        let limit = policy.limit();
+    /// What a call does: what is remembered after it, and what the reply rests on.
+    fn act(&self, policy: Policy, now_us: u64, word: Word) -> Act<Self> {
         let mut after = self.clone();
         if after.is_ahead_of(now_us) {
             after.step_back(now_us);
@@ -77,13 +87,28 @@ pub trait Model: Clone + Default {
                 1
             }
         };
-        // The cost that the same call has to have room for.
-        let needed = match word {
-            Word::Cost(cost) | Word::Force(cost) => Some(cost),
-            Word::UpTo(_) => Some(1),
-            Word::Refund(_) => None,
-        };
-        let retry_after_ms = match needed {
+        Act {
+            after,
+            allowed,
+            needed: match word {
+                Word::Cost(cost) | Word::Force(cost) => Some(cost),
+                Word::UpTo(_) => Some(1),
+                Word::Refund(_) => None,
+            },
+            writes: match word {
+                Word::Cost(cost) => cost <= policy.limit(),
+                Word::Force(_) | Word::UpTo(_) => true,
+                Word::Refund(_) => !idle,
+            },
+        }
+    }
+
+    /// The reply to a call, which takes or gives back as its word says.
+    fn judge(&mut self, policy: Policy, now_us: u64, word: Word) -> Reply {
+        let limit = policy.limit();
+        let act = self.act(policy, now_us, word);
+        let after = &act.after;
+        let retry_after_ms = match act.needed {
             None => 0,
             Some(cost) if cost > limit => -1,
             Some(cost) => signed(least_ms(|ms| {
@@ -91,23 +116,58 @@ pub trait Model: Clone + Default {
             })),
         };
         let reply = [
-            signed(allowed),
+            signed(act.allowed),
             signed(limit),
             signed(after.most(policy, now_us)),
             retry_after_ms,
             signed(least_ms(|ms| after.unused(policy, now_us + ms * 1_000))),
         ];
-        // What writes nothing leaves the stored time too.
-        let writes = match word {
-            Word::Cost(cost) => cost <= limit,
-            Word::Force(_) | Word::UpTo(_) => true,
-            Word::Refund(_) => !idle,
-        };
-        if writes {
-            *self = after;
+        if act.writes {
+            *self = act.after;
         }
         reply
     }
+
+    /// Whether a reply is the one to a call, which takes or gives back as its word says. As
+    /// [`Self::judge`], but quicker: what is told is tried, and so is one less or more.
+    fn confirms(&mut self, policy: Policy, now_us: u64, word: Word, reply: Reply) -> bool {
+        let limit = policy.limit();
+        let act = self.act(policy, now_us, word);
+        let after = &act.after;
+        let first = |ms: i64, holds: &dyn Fn(u64) -> bool| {
+            u64::try_from(ms).is_ok_and(|ms| {
+                let holds = |ms: u64| holds(now_us + ms * 1_000);
+                holds(ms) && (ms == 0 || !holds(ms - 1))
+            })
+        };
+        let [
+            allowed,
+            told_limit,
+            remaining,
+            retry_after_ms,
+            reset_after_ms,
+        ] = reply;
+        let retries = match act.needed {
+            None => retry_after_ms == 0,
+            Some(cost) if cost > limit => retry_after_ms == -1,
+            Some(cost) => first(retry_after_ms, &|at_us| after.admits(policy, at_us, cost)),
+        };
+        let remains = u64::try_from(remaining).is_ok_and(|n| {
+            (n == 0 || after.admits(policy, now_us, n)) && !after.admits(policy, now_us, n + 1)
+        });
+        let confirmed = [allowed, told_limit] == [act.allowed, limit].map(signed)
+            && retries
+            && remains
+            && first(reset_after_ms, &|at_us| after.unused(policy, at_us));
+        if act.writes {
+            *self = act.after;
+        }
+        confirmed
+    }
+
+    /// The same for two that can't be told apart by any later call under one policy. Instants are in
+    /// µs.
+    fn digest(&self, policy: Policy) -> Vec<i128>;
 
     /// The most that would be admitted at an instant.
     fn most(&self, policy: Policy, at_us: u64) -> u64 {
@@ -156,6 +216,17 @@ struct Event {
 
 fn total<'a>(events: impl IntoIterator<Item = &'a Event>) -> u128 {
     events.into_iter().map(|event| u128::from(event.cost)).sum()
+}
+
+/// Neighbours of one group added up: the group and the sum of each.
+fn totals(events: &[Event], group: impl Fn(&Event) -> u64) -> Vec<i128> {
+    events
+        .chunk_by(|a, b| group(a) == group(b))
+        .flat_map(|alike| {
+            let sum = i128::try_from(total(alike)).unwrap();
+            [i128::from(group(&alike[0])), sum]
+        })
+        .collect()
 }
 
 /// Takes units off the newest of the events that `counts` picks, and gives what is left to take.
@@ -216,6 +287,10 @@ impl Model for Fixed {
     }
 
     fn step_back(&mut self, _now_us: u64) {}
+
+    fn digest(&self, _policy: Policy) -> Vec<i128> {
+        totals(&self.events, |_| self.end_ms * 1_000)
+    }
 }
 
 /// A bucket, walked from one change to the next.
@@ -319,6 +394,14 @@ impl Model for Token {
         if let Some(mark) = &mut self.last {
             mark.at_us = now_us;
         }
+    }
+
+    fn digest(&self, _policy: Policy) -> Vec<i128> {
+        self.last
+            .map(|mark| [i128::from(mark.at_us), mark.parts])
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -457,6 +540,14 @@ impl Model for Slide {
         }
         self.stored = Some(Grid::around(now_us, stored.window_us));
     }
+
+    /// The units of a window leave together.
+    fn digest(&self, policy: Policy) -> Vec<i128> {
+        let window_us = policy.span_ms() * 1_000;
+        let mut digest = totals(&self.events, |event| event.at_us - event.at_us % window_us);
+        digest.extend(self.stored_us().map(i128::from));
+        digest
+    }
 }
 
 /// Every call that no admitted one has found outside its window.
@@ -510,6 +601,10 @@ impl Model for Exact {
         for event in &mut self.events {
             event.at_us = event.at_us.min(now_us);
         }
+    }
+
+    fn digest(&self, _policy: Policy) -> Vec<i128> {
+        totals(&self.events, |event| event.at_us)
     }
 }
 
