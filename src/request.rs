@@ -407,4 +407,167 @@ mod tests {
             assert_eq!(peek(line).unwrap_err(), error, "{line}");
         }
     }
+
+    /// Every sequence of up to three keywords, repeated ones included, in three ways of writing.
+    #[test]
+    fn keywords_exclude_each_other_as_the_grammar_says() {
+        let all = ["COST 2", "UPTO 3", "REFUND 4", "FORCE", "EXACT"];
+        let mut sequences: Vec<Vec<&str>> = vec![Vec::new()];
+        let mut from = 0;
+        for _ in 0..3 {
+            let upto = sequences.len();
+            for at in from..upto {
+                for word in all {
+                    let longer = [sequences[at].clone(), vec![word]].concat();
+                    sequences.push(longer);
+                }
+            }
+            from = upto;
+        }
+        assert_eq!(sequences.len(), 1 + 5 + 25 + 125);
+        let n = |n| Units::new(n).unwrap();
+        let mut valid = [0; 6];
+        for sequence in sequences {
+            let count = |word: &str| sequence.iter().filter(|other| **other == word).count();
+            let [cost, upto, refund, force, exact] = all.map(count);
+            let charge = match [cost, upto, refund, force] {
+                [0, 0, 0, 0] => Some(Charge::Cost(n(1))),
+                [1, 0, 0, 0] => Some(Charge::Cost(n(2))),
+                [0, 0, 0, 1] => Some(Charge::Force(n(1))),
+                [1, 0, 0, 1] => Some(Charge::Force(n(2))),
+                [0, 1, 0, 0] => Some(Charge::UpTo(n(3))),
+                [0, 0, 1, 0] => Some(Charge::Refund(n(4))),
+                _ => None,
+            };
+            let plain = charge.filter(|_| exact == 0);
+            let sliding = charge.filter(|_| exact == 0 || (exact == 1 && force == 0));
+            let look = |charge: Option<Charge>| charge.filter(|_| force == 0 && refund == 0);
+            let joined = sequence.join(" ");
+            let mixed: String = joined
+                .chars()
+                .enumerate()
+                .map(|(at, c)| {
+                    if at % 2 == 0 {
+                        c
+                    } else {
+                        c.to_ascii_lowercase()
+                    }
+                })
+                .collect();
+            for line in [joined.to_ascii_lowercase(), mixed, joined] {
+                let parse = |form: usize| {
+                    let start = [
+                        "9 5",
+                        "9 9 5",
+                        "9 5",
+                        "FIXED 9 5",
+                        "token 9 9 5",
+                        "Slide 9 5",
+                    ];
+                    let line = format!("{} {line}", start[form]);
+                    let args: Vec<&[u8]> = words(&line).collect();
+                    let args = args.into_iter();
+                    match form {
+                        0 => fixed(args),
+                        1 => token(args),
+                        2 => slide(args),
+                        _ => peek(args),
+                    }
+                };
+                let expected = [
+                    plain,
+                    plain,
+                    sliding,
+                    look(plain),
+                    look(plain),
+                    look(sliding),
+                ];
+                for (form, charge) in expected.into_iter().enumerate() {
+                    let told = parse(form);
+                    let charges = told.map(|call| call.charge);
+                    assert_eq!(charges, charge.ok_or(Error::Syntax), "{form}: {line}");
+                    let is_log = told.is_ok_and(|call| matches!(call.policy, Policy::Exact(_)));
+                    assert_eq!(is_log, charge.is_some() && exact == 1, "{form}: {line}");
+                    valid[form] += usize::from(charge.is_some());
+                }
+            }
+        }
+        // None, COST, UPTO, REFUND, FORCE, COST FORCE, FORCE COST; and with EXACT, in any order,
+        // the first four but for REFUND in a look.
+        assert_eq!(valid, [7, 7, 7 + 1 + 6, 3, 3, 3 + 1 + 4].map(|n| 3 * n));
+    }
+
+    #[test]
+    fn each_word_has_its_own_range_error_and_needs_a_value() {
+        let largest = "9007199254740991";
+        for (line, expected, looked) in [
+            ("COST 0", Err(Error::Cost), Err(Error::Cost)),
+            ("UPTO 0", Err(Error::UpTo), Err(Error::UpTo)),
+            ("REFUND 0", Err(Error::Refund), Err(Error::Syntax)),
+            ("COST 9007199254740992", Err(Error::Cost), Err(Error::Cost)),
+            ("UPTO 9007199254740992", Err(Error::UpTo), Err(Error::UpTo)),
+            (
+                "REFUND 9007199254740992",
+                Err(Error::Refund),
+                Err(Error::Syntax),
+            ),
+            ("UPTO -1", Err(Error::UpTo), Err(Error::UpTo)),
+            ("REFUND +1", Err(Error::Refund), Err(Error::Syntax)),
+            ("REFUND 1.0", Err(Error::Refund), Err(Error::Syntax)),
+            ("COST", Err(Error::Syntax), Err(Error::Syntax)),
+            ("UPTO", Err(Error::Syntax), Err(Error::Syntax)),
+            ("REFUND", Err(Error::Syntax), Err(Error::Syntax)),
+            ("FORCE COST", Err(Error::Syntax), Err(Error::Syntax)),
+            // The next word is the value, whatever it is.
+            ("COST FORCE", Err(Error::Cost), Err(Error::Cost)),
+            ("UPTO COST 1", Err(Error::UpTo), Err(Error::UpTo)),
+            ("REFUND FORCE", Err(Error::Refund), Err(Error::Syntax)),
+            ("FORCE COST 0", Err(Error::Cost), Err(Error::Syntax)),
+            ("COST 0 FORCE", Err(Error::Cost), Err(Error::Cost)),
+            // From left to right: a word that is excluded is not asked for its value.
+            ("COST 1 UPTO 0", Err(Error::Syntax), Err(Error::Syntax)),
+            ("UPTO 0 COST 1", Err(Error::UpTo), Err(Error::UpTo)),
+            ("FORCE REFUND 0", Err(Error::Syntax), Err(Error::Syntax)),
+            ("REFUND 0 FORCE", Err(Error::Refund), Err(Error::Syntax)),
+            ("FORCE 1", Err(Error::Syntax), Err(Error::Syntax)),
+            ("FORCED", Err(Error::Syntax), Err(Error::Syntax)),
+            ("UP TO 1", Err(Error::Syntax), Err(Error::Syntax)),
+        ] {
+            let start = |start: &str| format!("{start} {line}");
+            let charge = |call: Result<Call, Error>| call.map(|call| call.charge);
+            assert_eq!(charge(fixed(words(&start("9 5")))), expected, "{line}");
+            assert_eq!(charge(token(words(&start("9 9 5")))), expected, "{line}");
+            assert_eq!(charge(slide(words(&start("9 5")))), expected, "{line}");
+            for form in ["FIXED 9 5", "TOKEN 9 9 5", "SLIDE 9 5"] {
+                let line = start(form);
+                let args: Vec<&[u8]> = words(&line).collect();
+                assert_eq!(charge(peek(args.into_iter())), looked, "{line}");
+            }
+        }
+        let most = Units::new(9_007_199_254_740_991).unwrap();
+        for (word, charge) in [
+            ("COST", Charge::Cost(most)),
+            ("UPTO", Charge::UpTo(most)),
+            ("REFUND", Charge::Refund(most)),
+            ("FORCE COST", Charge::Force(most)),
+        ] {
+            let call = slide(words(&format!("9 5 {word} {largest}"))).unwrap();
+            assert_eq!(call.charge, charge);
+        }
+    }
+
+    #[test]
+    fn an_exact_limit_has_its_range_with_every_word() {
+        for (line, error) in [
+            ("10001 5 EXACT UPTO 3", Error::ExactLimit),
+            ("10001 5 REFUND 3 EXACT", Error::ExactLimit),
+            ("0 5 REFUND 3 EXACT", Error::ExactLimit),
+            ("0 5 FORCE EXACT", Error::Limit),
+            ("10001 5 EXACT FORCE", Error::Syntax),
+            ("10001 5 EXACT UPTO 0", Error::UpTo),
+        ] {
+            assert_eq!(slide(words(line)).unwrap_err(), error, "{line}");
+        }
+        assert!(slide(words("10000 5 EXACT UPTO 9007199254740991")).is_ok());
+    }
 }

@@ -345,7 +345,7 @@ mod tests {
     fn the_longest_level_fits() {
         let period = Span::from_ms(MAX_SPAN_MS).unwrap();
         let level = Level {
-            level: product(MAX_UNITS, period.as_us()) - 1,
+            level: signed(product(MAX_UNITS, period.as_us())) - 1,
             period,
             time: Timestamp::MAX,
         };
@@ -367,7 +367,7 @@ mod tests {
             "T1:1:1000:0779331200000001",
             "T1:01:1000:1779331200000001",
             "T1::1000:1779331200000001",
-            "T1:-1:1000:1779331200000001",
+            "T1:-0:1000:1779331200000001",
             "T1:1:1001:1779331200000001",
             "T1:1:0:1779331200000001",
             "T1:1:3153600000001000:1779331200000001",
@@ -384,5 +384,90 @@ mod tests {
             );
         }
         assert!(Level::decode(b"T1:9007199254740990999:1000:1779331200000001").is_ok());
+    }
+
+    fn ms(ms: u64) -> Span {
+        Span::from_ms(ms).unwrap()
+    }
+
+    #[test]
+    fn a_debt_is_a_canonical_number_below_zero() {
+        for number in ["-0", "-01", "--1", "-", "- 1", "+1", "-1-", "-+1"] {
+            let text = format!("T1:{number}:1000:1779331200000001");
+            assert_eq!(
+                Level::decode(text.as_bytes()),
+                Err(InvalidState),
+                "{text:?}"
+            );
+        }
+        for level in [-1, -9, -10, -1_000, i128::from(i64::MIN) - 1, LEAST] {
+            let level = Level {
+                level,
+                period: ms(1),
+                time: Timestamp::MIN,
+            };
+            assert_eq!(Level::decode(&level.encode()), Ok(level));
+        }
+    }
+
+    #[test]
+    fn the_lowest_level_is_what_the_largest_refill_gives_back_in_a_hundred_years() {
+        assert_eq!(LEAST, -signed(product(MAX_SPAN_US, MAX_UNITS)));
+        for period in [ms(1), ms(MAX_SPAN_MS)] {
+            let text = |level: i128| {
+                let time = Timestamp::MAX;
+                Level {
+                    level,
+                    period,
+                    time,
+                }
+                .encode()
+            };
+            assert!(Level::decode(&text(LEAST)).is_ok());
+            assert_eq!(Level::decode(&text(LEAST - 1)), Err(InvalidState));
+        }
+    }
+
+    #[test]
+    fn a_debt_is_converted_towards_minus_infinity() {
+        for (level, from, to, converted) in [
+            (-1, 1, 1, -1),
+            (-1, 1, 2, -2),
+            (-1, 2, 1, -1),
+            (-2, 2, 1, -1),
+            (-3, 2, 1, -2),
+            (-1, MAX_SPAN_MS, 1, -1),
+            (-3_153_600_000_000_001, MAX_SPAN_MS, 1, -1_001),
+        ] {
+            let told = convert_debt(level, ms(from), ms(to));
+            assert_eq!(told, converted, "{level} of {from} to {to}");
+        }
+        for from in 1..=12 {
+            for to in 1..=12 {
+                for level in -50..0_i128 {
+                    let floor = (level * i128::from(to)).div_euclid(i128::from(from));
+                    assert_eq!(convert_debt(level, ms(from), ms(to)), floor);
+                }
+            }
+        }
+    }
+
+    /// A debt of the shortest period may be 3.2 × 10^12 times as large in the longest, which no
+    /// integer holds: the bound of a debt cuts it off.
+    #[test]
+    fn a_debt_that_does_not_fit_is_below_every_bound() {
+        let longest = ms(MAX_SPAN_MS);
+        assert_eq!(convert_debt(LEAST, ms(1), longest), i128::MIN);
+        assert_eq!(convert_debt(LEAST, longest, longest), LEAST);
+        let text = format!("T1:{LEAST}:1000:1779331200000000");
+        let stored = Stored {
+            text: text.as_bytes(),
+            expire_at_ms: Some(u64::MAX),
+        };
+        let now = Timestamp::from_us(1_779_331_200_000_000).unwrap();
+        let policy = TokenPolicy::new(Units::ONE, Units::ONE, longest).unwrap();
+        let bucket = TokenBucket::at(policy, Some(stored), now).unwrap();
+        // This one takes 100 years to fill, so it can't owe.
+        assert_eq!((bucket.level, bucket.reset_after_ms()), (0, MAX_SPAN_MS));
     }
 }

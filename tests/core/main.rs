@@ -16,6 +16,7 @@
 //! | `every` | every sequence of a few calls over tiny policies is decided as the model decides |
 //! | `examples` | worked examples: replies, stored texts and expiries, computed by hand |
 //! | `extremes` | the ends of every range: limits, spans, costs, rates and clocks |
+//! | `settle` | what `UPTO`, `REFUND` and `FORCE` promise, and a million calls of all four words |
 //! | `sharing` | what it costs to split a limit over buckets or callers, as the documents say |
 //! | `steps` | clocks that jitter, step back and step forward |
 //!
@@ -50,6 +51,7 @@ mod drift;
 mod every;
 mod examples;
 mod extremes;
+mod settle;
 mod sharing;
 mod steps;
 

@@ -169,6 +169,9 @@ pub trait Model: Clone + Default {
     /// µs.
     fn digest(&self, policy: Policy) -> Vec<i128>;
 
+    /// Forgets what can't count again, so that a long walk stays quick.
+    fn tidy(&mut self, _policy: Policy, _now_us: u64) {}
+
     /// The most that would be admitted at an instant.
     fn most(&self, policy: Policy, at_us: u64) -> u64 {
         let limit = policy.limit();
@@ -539,6 +542,14 @@ impl Model for Slide {
             event.at_us = now_us;
         }
         self.stored = Some(Grid::around(now_us, stored.window_us));
+    }
+
+    fn tidy(&mut self, _policy: Policy, _now_us: u64) {
+        if let Some(stored) = self.stored {
+            self.events.retain(|event| {
+                stored.holds(event) || stored.before().is_some_and(|before| before.holds(event))
+            });
+        }
     }
 
     /// The units of a window leave together.
