@@ -1,4 +1,4 @@
-//! Calls on one key, whatever it holds, under any policies, costs and clocks: no panic, and the
+//! Calls on one key, whatever it holds, under any policies, words and clocks: no panic, and the
 //! contract holds for every one of them.
 #![no_main]
 
@@ -17,7 +17,7 @@ fn calls(u: &mut Unstructured<'_>) -> Result<()> {
     let mut key = input::key(u, kind, now)?;
     let mut policy = input::policy(u, kind)?;
     for _ in 0..16 {
-        key = call::check(policy, key, now, input::units(u)?);
+        key = call::check(policy, key, now, input::charge(u, kind)?);
         if u.is_empty() {
             break;
         }

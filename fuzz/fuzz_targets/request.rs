@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use redis_rl::error::Error;
 use redis_rl::policy::{FixedPolicy, Policy};
 use redis_rl::request::{self, Call};
 use redis_rl_fuzz::{print, words};
@@ -18,11 +19,11 @@ fuzz_target!(|input: &[u8]| {
     }
     check_peek(input);
     // Without EXACT the two grammars are one.
-    let as_fixed = slide.ok().and_then(|Call { policy, cost }| match policy {
+    let as_fixed = slide.ok().and_then(|Call { policy, charge }| match policy {
         Policy::Slide(slide) => {
             let (limit, window) = (slide.limit, slide.window);
             let policy = Policy::Fixed(FixedPolicy { limit, window });
-            Some(Call { policy, cost })
+            Some(Call { policy, charge })
         }
         _ => None,
     });
@@ -31,30 +32,37 @@ fuzz_target!(|input: &[u8]| {
 
 /// What was parsed means the same when it is printed and parsed again.
 fn check_call(input: &[u8], call: Call) {
-    let Call { policy, cost } = call;
+    let Call { policy, charge } = call;
     let again = match policy {
         Policy::Fixed(policy) => {
-            let text = print(input, &[policy.limit.get()], policy.window, cost, false);
+            let text = print(input, &[policy.limit.get()], policy.window, charge, false);
             request::fixed(words(&text))
         }
         Policy::Token(policy) => {
             let numbers = [policy.capacity().get(), policy.refill().get()];
-            let text = print(input, &numbers, policy.period(), cost, false);
+            let text = print(input, &numbers, policy.period(), charge, false);
             request::token(words(&text))
         }
         Policy::Slide(policy) => {
-            let text = print(input, &[policy.limit.get()], policy.window, cost, false);
+            let text = print(input, &[policy.limit.get()], policy.window, charge, false);
             request::slide(words(&text))
         }
         Policy::Exact(policy) => {
-            let text = print(input, &[policy.limit().get()], policy.window(), cost, true);
+            let text = print(
+                input,
+                &[policy.limit().get()],
+                policy.window(),
+                charge,
+                true,
+            );
             request::slide(words(&text))
         }
     };
     assert_eq!(again, Ok(call));
 }
 
-/// A peek takes just what the command of its algorithm takes.
+/// A peek takes just what the command of its algorithm takes, but for `FORCE` and `REFUND`: those
+/// change something, or are an error in both.
 fn check_peek(input: &[u8]) {
     let args: Vec<&[u8]> = words(input).collect();
     let peeked = |algorithm: &'static [u8]| {
@@ -63,14 +71,23 @@ fn check_peek(input: &[u8]) {
             .collect();
         request::peek(args.into_iter())
     };
+    let is_change =
+        |word: &&[u8]| word.eq_ignore_ascii_case(b"FORCE") || word.eq_ignore_ascii_case(b"REFUND");
+    let changes = args.iter().any(is_change);
+    let check = |peeked: Result<Call, Error>, call: Result<Call, Error>| match call {
+        Ok(_) if changes => assert_eq!(peeked, Err(Error::Syntax)),
+        // Which error is told may differ.
+        Err(_) if changes => assert!(peeked.is_err()),
+        call => assert_eq!(peeked, call),
+    };
     let args = || args.iter().copied();
     let least = |least: usize| args().len() >= least;
     if least(2) {
-        assert_eq!(peeked(b"fixed"), request::fixed(args()));
-        assert_eq!(peeked(b"SLIDE"), request::slide(args()));
+        check(peeked(b"fixed"), request::fixed(args()));
+        check(peeked(b"SLIDE"), request::slide(args()));
     }
     if least(3) {
-        assert_eq!(peeked(b"Token"), request::token(args()));
+        check(peeked(b"Token"), request::token(args()));
     }
     let _ = request::peek(args());
 }

@@ -5,7 +5,7 @@ use redis_rl::decision::{Decision, RetryAfter};
 use redis_rl::limiter::slide::Windows;
 use redis_rl::limiter::text::State;
 use redis_rl::limiter::token::Level;
-use redis_rl::policy::{Policy, Units};
+use redis_rl::policy::{Charge, Policy, Units};
 
 use crate::key::{Key, Value};
 
@@ -53,63 +53,107 @@ fn is_in_order(key: &Key) -> bool {
 
 /// Makes a call, checks it against the contract, and gives the key as it is afterwards.
 #[must_use]
-pub fn check(policy: Policy, mut key: Key, now: Timestamp, cost: Units) -> Key {
+pub fn check(policy: Policy, mut key: Key, now: Timestamp, charge: Charge) -> Key {
     if !key.is_live_at(now.as_ms()) {
         key = Key::default();
     }
-    let peeked = key.look(policy, now, cost);
+    let peeked = key.look(policy, now, charge);
     let mut after = key.clone();
-    let Ok((decision, stored)) = after.decide(policy, now, cost) else {
+    let Ok((decision, stored)) = after.decide(policy, now, charge) else {
         return key;
     };
-    if decision.allowed {
-        let peeked = peeked.expect("what is judged can be looked at");
-        assert!(peeked.allowed);
-        assert_eq!(peeked.remaining, decision.remaining + cost.get());
-        assert_eq!(peeked.retry_after, RetryAfter::Ms(0));
-    } else {
-        assert_eq!(peeked, Ok(decision), "a refusal is what a look tells");
-    }
-    let limit = limit(policy);
-    let Decision {
-        allowed,
-        remaining,
-        retry_after,
-        ..
-    } = decision;
-    assert_eq!(decision.limit, limit);
-    assert!(remaining <= limit.get());
-    assert_eq!(retry_after == RetryAfter::Never, cost > limit);
-    assert_eq!(retry_after == RetryAfter::Ms(0), cost.get() <= remaining);
-    assert!(!allowed || cost <= limit);
+    let peeked = peeked.expect("what is judged can be looked at");
+    check_reply(limit(policy), charge, &peeked, &decision);
 
     let stepped_back = stored_us(&key, policy).is_some_and(|at_us| at_us > now.as_us() + 1_000);
-    let writes = allowed || stepped_back && cost <= limit;
-    assert_eq!(stored, writes, "a refusal writes after a step back only");
-    if stored {
-        check_expiry(policy, &key, &after, &decision, now);
-    } else {
+    let charged = match charge {
+        Charge::Cost(_) | Charge::UpTo(_) => decision.is_admitted(),
+        Charge::Force(_) => true,
+        Charge::Refund(_) => peeked.reset_after_ms > 0,
+    };
+    let never = decision.retry_after == RetryAfter::Never;
+    let writes = charged || stepped_back && !never && !decision.is_admitted();
+    assert_eq!(
+        stored, writes,
+        "what changes nothing writes after a step back only"
+    );
+    if !stored {
         assert_eq!(after, key, "nothing was stored");
+    } else if after.value == Value::Nothing {
+        assert_eq!(after, Key::default());
+        assert!(charged && decision.reset_after_ms == 0, "a key in use went");
+    } else {
+        check_expiry(policy, &key, &after, &decision, now, charged);
     }
 
     // What is said of later rests on what was read, and on what was stored: not on entries of a
-    // log that nobody has read yet, nor on a step back that a cost above the limit may not store.
+    // log that nobody has read yet, nor on a step back that may not be stored.
     let stands = (writes || !stepped_back) && is_in_order(&key);
     let lives = after.value == Value::Nothing || {
         let needed_ms = now.as_ms().saturating_add(decision.reset_after_ms);
         after.expire_at_ms.is_some_and(|at| at >= needed_ms)
     };
     if stands && lives {
-        check_waits(policy, &after, &decision, now, cost);
+        check_waits(policy, &after, &decision, now, charge);
     }
     after
 }
 
-fn check_expiry(policy: Policy, before: &Key, written: &Key, decision: &Decision, now: Timestamp) {
+/// What was told, beside what a look at the same instant tells.
+fn check_reply(limit: Units, charge: Charge, peeked: &Decision, decision: &Decision) {
+    let Decision {
+        allowed,
+        remaining,
+        retry_after,
+        ..
+    } = *decision;
+    assert_eq!((decision.limit, peeked.limit), (limit, limit));
+    assert!(remaining <= limit.get());
+    // What the same call has to have room for.
+    let needed = match charge {
+        Charge::Cost(cost) => {
+            assert_eq!(allowed, u64::from(cost.get() <= peeked.remaining));
+            assert_eq!(peeked.remaining, remaining + allowed * cost.get());
+            cost
+        }
+        Charge::Force(cost) => {
+            assert_eq!(allowed, u64::from(cost.get() <= peeked.remaining));
+            assert_eq!(remaining, peeked.remaining.saturating_sub(cost.get()));
+            cost
+        }
+        Charge::UpTo(most) => {
+            assert_eq!(allowed, most.get().min(peeked.remaining));
+            assert_eq!(peeked.remaining, remaining + allowed);
+            Units::ONE
+        }
+        Charge::Refund(units) => {
+            let most = peeked.remaining.saturating_add(units.get());
+            assert!((peeked.remaining..=most).contains(&remaining));
+            assert_eq!((allowed, peeked.allowed), (1, 1));
+            assert_eq!(retry_after, RetryAfter::Ms(0));
+            return;
+        }
+    };
+    assert_eq!(peeked.allowed, allowed);
+    if allowed == 0 && !matches!(charge, Charge::Force(_)) {
+        assert_eq!(peeked, decision, "a refusal is what a look tells");
+    }
+    assert_eq!(retry_after == RetryAfter::Never, needed > limit);
+    assert_eq!(retry_after == RetryAfter::Ms(0), needed.get() <= remaining);
+}
+
+fn check_expiry(
+    policy: Policy,
+    before: &Key,
+    written: &Key,
+    decision: &Decision,
+    now: Timestamp,
+    charged: bool,
+) {
     let at_ms = written.expire_at_ms.expect("no key without a TTL");
     let before_ms = before.expire_at_ms;
     let is_open = matches!(policy, Policy::Fixed(_)) && before_ms > Some(now.as_ms());
-    if !decision.allowed || is_open {
+    if !charged || is_open {
         assert_eq!(
             Some(at_ms),
             before_ms,
@@ -118,8 +162,13 @@ fn check_expiry(policy: Policy, before: &Key, written: &Key, decision: &Decision
         return;
     }
     let ttl_ms = at_ms - now.as_ms();
+    // Longer only for a bucket that owes, and then just as long as it does.
+    let longest_ms = match policy {
+        Policy::Token(_) => longest_ms(policy).max(decision.reset_after_ms),
+        _ => longest_ms(policy),
+    };
     assert!(
-        (decision.reset_after_ms..=longest_ms(policy)).contains(&ttl_ms),
+        (decision.reset_after_ms..=longest_ms).contains(&ttl_ms),
         "TTL {ttl_ms}"
     );
     if let Policy::Fixed(policy) = policy {
@@ -128,35 +177,36 @@ fn check_expiry(policy: Policy, before: &Key, written: &Key, decision: &Decision
 }
 
 /// If nobody else calls, what the reply says of now and of later is so, to the millisecond.
-fn check_waits(policy: Policy, key: &Key, decision: &Decision, now: Timestamp, cost: Units) {
-    let admits_after = |ms: u64, cost: Units, expected: bool| {
+fn check_waits(policy: Policy, key: &Key, decision: &Decision, now: Timestamp, charge: Charge) {
+    let admits_after = |ms: u64, charge: Charge, expected: bool| {
         let later_us = ms
             .checked_mul(1_000)
             .and_then(|us| now.as_us().checked_add(us));
         let Some(later) = later_us.and_then(Timestamp::from_us) else {
             return;
         };
-        let then = key.clone().decide(policy, later, cost);
+        let then = key.clone().decide(policy, later, charge);
         let (then, _) = then.expect("its own state is valid");
         assert_eq!(
-            then.allowed, expected,
-            "{policy:?} {key:?} {now:?}: {decision:?}; {cost:?} after {ms} ms: {then:?}"
+            then.is_admitted(),
+            expected,
+            "{policy:?} {key:?} {now:?}: {decision:?}; {charge:?} after {ms} ms: {then:?}"
         );
     };
-    let admitted_from = |ms: u64, cost: Units| {
-        admits_after(ms, cost, true);
+    let admitted_from = |ms: u64, charge: Charge| {
+        admits_after(ms, charge, true);
         if let Some(sooner_ms) = ms.checked_sub(1) {
-            admits_after(sooner_ms, cost, false);
+            admits_after(sooner_ms, charge, false);
         }
     };
     if let Some(all) = Units::new(decision.remaining) {
-        admits_after(0, all, true);
+        admits_after(0, Charge::Cost(all), true);
     }
     if let Some(more) = Units::new(decision.remaining + 1) {
-        admits_after(0, more, false);
+        admits_after(0, Charge::Cost(more), false);
     }
     if let RetryAfter::Ms(ms) = decision.retry_after {
-        admitted_from(ms, cost);
+        admitted_from(ms, charge);
     }
-    admitted_from(decision.reset_after_ms, limit(policy));
+    admitted_from(decision.reset_after_ms, Charge::Cost(limit(policy)));
 }

@@ -7,8 +7,8 @@ use redis_rl::limiter::slide::Windows;
 use redis_rl::limiter::text::{MAX_COUNT, State};
 use redis_rl::limiter::token::Level;
 use redis_rl::policy::{
-    ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Policy, SlidePolicy, Span,
-    TokenPolicy, Units,
+    Charge, ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Policy, SlidePolicy,
+    Span, TokenPolicy, Units,
 };
 
 use crate::key::{Key, Value};
@@ -44,6 +44,17 @@ fn number(u: &mut Unstructured<'_>, max: u64) -> Result<u64> {
 
 pub fn units(u: &mut Unstructured<'_>) -> Result<Units> {
     in_range(Units::new(number(u, MAX_UNITS)?))
+}
+
+/// One of the four words; an exact window has no `FORCE`.
+pub fn charge(u: &mut Unstructured<'_>, kind: Kind) -> Result<Charge> {
+    let n = units(u)?;
+    Ok(match (u.int_in_range(0..=3)?, kind) {
+        (0, _) | (1, Kind::Exact) => Charge::Cost(n),
+        (1, _) => Charge::Force(n),
+        (2, _) => Charge::UpTo(n),
+        _ => Charge::Refund(n),
+    })
 }
 
 fn span(u: &mut Unstructured<'_>) -> Result<Span> {
@@ -107,12 +118,19 @@ pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Key> 
     })
 }
 
+/// One in four owes, up to the most that is stored.
 fn level(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Level> {
     let period = span(u)?;
-    let tokens = u128::from(units(u)?.get() - 1);
-    let fraction = u128::from(number(u, period.as_us())? - 1);
+    let tokens = i128::from(units(u)?.get() - 1);
+    let fraction = i128::from(number(u, period.as_us())? - 1);
+    let level = tokens * i128::from(period.as_us()) + fraction;
+    let most = i128::from(MAX_UNITS) * i128::from(MAX_SPAN_MS) * 1_000;
     Ok(Level {
-        level: tokens * u128::from(period.as_us()) + fraction,
+        level: if u.ratio(1, 4)? {
+            -level.min(most)
+        } else {
+            level
+        },
         period,
         time: near(u, now)?,
     })
@@ -121,10 +139,17 @@ fn level(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Level> {
 fn windows(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Windows> {
     let window = span(u)?;
     let at_ms = near(u, now)?.as_ms();
+    let start_ms = at_ms - at_ms % window.as_ms();
+    let previous = number(u, MAX_COUNT)? - 1;
     Ok(Windows {
         window,
-        start_ms: at_ms - at_ms % window.as_ms(),
-        previous: number(u, MAX_COUNT)? - 1,
+        start_ms,
+        // A window before the clock's range holds nothing.
+        previous: if start_ms > Timestamp::MIN.as_ms() {
+            previous
+        } else {
+            0
+        },
         current: number(u, MAX_COUNT)?,
     })
 }
