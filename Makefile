@@ -11,7 +11,7 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run free-port demo test lint test-unit test-server test-servers test-upstream test-gateway \
+.PHONY: help build run free-port demo test lint test-unit test-every test-server test-servers test-upstream test-gateway \
 	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-worst bench-core \
 	instructions check-instructions release clean
 
@@ -71,6 +71,10 @@ test-unit: ## the core, without a server
 	@scripts/setup build
 	cargo test --locked --lib --test core
 	cargo test --locked --doc
+
+test-every: ## every sequence of four calls over tiny policies, where test-unit tries three (minutes)
+	@scripts/setup build
+	RL_CALLS=4 cargo test --locked --release --test core -- every
 
 test-server: build ## the module in a real server, REDIS_SERVER or the machine's own
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --test server

@@ -195,6 +195,7 @@ impl Key {
         let [oldest, newest, appended] =
             [change.oldest, change.newest, change.appended].map(|n| usize::try_from(n).unwrap());
         assert!(oldest + newest <= len, "{change:?} of {len} entries");
+        assert!(oldest + newest + appended > 0, "there is nothing to change");
         entries.drain(..oldest);
         entries.truncate(len - oldest - newest);
         entries.extend(core::iter::repeat_n(change.time, appended));

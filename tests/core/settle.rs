@@ -423,31 +423,27 @@ fn a_quarter_million_mixed_calls_on_an_exact_window_are_as_defined() {
     mix::<Exact>(&[exact(10, 20), exact(7, 33), exact(12, 20)]);
 }
 
+fn walk_all_words<M: Model>(policy: Policy) {
+    let mut run = Run::<M>::new();
+    let mut numbers = Numbers(1);
+    let mut now_us = T0;
+    for _ in 0..2_000 {
+        now_us += numbers.below(900);
+        let n = 1 + numbers.below(4);
+        let word = match numbers.below(4) {
+            0 => Word::Cost(n),
+            1 => Word::Force(n),
+            2 => Word::UpTo(n),
+            _ => Word::Refund(n),
+        };
+        run.step(policy, now_us, word);
+    }
+}
+
 /// The steps of the walks above, with every check of a run.
 #[test]
 fn a_walk_of_all_words_keeps_what_every_call_keeps() {
-    let policies = [fixed(3, 2), token(3, 2, 2), slide(3, 2)];
-    fn walk<M: Model>(policy: Policy) {
-        let mut run = Run::<M>::new();
-        let mut numbers = Numbers(1);
-        let mut now_us = T0;
-        for _ in 0..2_000 {
-            now_us += numbers.below(900);
-            let n = 1 + numbers.below(4);
-            let words = [
-                Word::Cost(n),
-                Word::Force(n),
-                Word::UpTo(n),
-                Word::Refund(n),
-            ];
-            run.step(
-                policy,
-                now_us,
-                words[usize::try_from(numbers.below(4)).unwrap()],
-            );
-        }
-    }
-    walk::<Fixed>(policies[0]);
-    walk::<Token>(policies[1]);
-    walk::<Slide>(policies[2]);
+    walk_all_words::<Fixed>(fixed(3, 2));
+    walk_all_words::<Token>(token(3, 2, 2));
+    walk_all_words::<Slide>(slide(3, 2));
 }
