@@ -10,8 +10,9 @@
 //! RL.PEEK  key FIXED|TOKEN|SLIDE …        the answer, with nothing taken
 //! ```
 //!
-//! Each takes `[COST n [FORCE] | UPTO n | REFUND n]`: so many units or none, so many in any case, as
-//! many as there are, or gives some back.
+//! The first three take `[COST n [FORCE] | UPTO n | REFUND n]`: so many units or none, so many in any
+//! case (not with `EXACT`), as many as there are, or some are given back. `RL.PEEK` takes
+//! `[COST n | UPTO n]`.
 //!
 //! # The reply
 //!

@@ -208,11 +208,14 @@ fn some_keywords<'a>(
             exact = true;
         } else if is(UPTO) && amount.is_none() && !force {
             amount = Some(Charge::UpTo(value(Error::UpTo)?));
-        } else if asks == Asks::Look {
-            break;
-        } else if is(REFUND) && amount.is_none() && !force {
+        } else if is(REFUND) && asks == Asks::Charge && amount.is_none() && !force {
             amount = Some(Charge::Refund(value(Error::Refund)?));
-        } else if is(FORCE) && !force && !exact && matches!(amount, None | Some(Charge::Cost(_))) {
+        } else if is(FORCE)
+            && asks == Asks::Charge
+            && !force
+            && !exact
+            && matches!(amount, None | Some(Charge::Cost(_)))
+        {
             force = true;
         } else {
             break;

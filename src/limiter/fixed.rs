@@ -42,8 +42,8 @@ pub struct FixedWindow {
     now: Timestamp,
     count: u64,
     end_ms: u64,
-    /// How much this call has added to `count`, or taken off it.
-    change: i64,
+    /// The count that was found; 0 if no window is open.
+    stored: u64,
 }
 
 impl TextLimiter for FixedWindow {
@@ -61,13 +61,14 @@ impl TextLimiter for FixedWindow {
             now,
             count: 0,
             end_ms: now.as_ms(),
-            change: 0,
+            stored: 0,
         };
         if let Some(stored) = stored {
             let end_ms = stored.expiry()?;
             // At its very end a window is over, while Redis still shows the key.
             if end_ms > now.as_ms() {
-                window.count = Counter::decode(stored.text)?.0;
+                window.stored = Counter::decode(stored.text)?.0;
+                window.count = window.stored;
                 window.end_ms = end_ms;
             }
         }
@@ -80,11 +81,15 @@ impl TextLimiter for FixedWindow {
         if self.count == 0 {
             return Change::Delete;
         }
-        let opened = signed(self.count) == self.change;
+        let opened = self.stored == 0;
         Change::Set {
             state: Counter(self.count),
             expire_at_ms: opened.then_some(self.end_ms),
-            increment: if opened { 0 } else { self.change },
+            increment: if opened {
+                0
+            } else {
+                signed(self.count).saturating_sub(signed(self.stored))
+            },
         }
     }
 }
@@ -111,24 +116,20 @@ impl Limiter for FixedWindow {
         false
     }
 
-    fn is_charged(&self) -> bool {
-        self.change != 0
+    fn is_changed(&self) -> bool {
+        self.count != self.stored
     }
 
     fn charge(&mut self, cost: Units) {
         if self.count == 0 {
             self.end_ms = self.now.as_ms().saturating_add(self.policy.window.as_ms());
         }
-        let before = self.count;
-        self.count = before.saturating_add(cost.get()).min(MAX_COUNT);
-        self.change = signed(self.count.saturating_sub(before));
+        self.count = self.count.saturating_add(cost.get()).min(MAX_COUNT);
     }
 
-    /// The end of the window stays.
+    /// The end of the window stays, unless nothing is used any more.
     fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
-        let given = units.get().min(self.count);
-        self.count = self.count.saturating_sub(given);
-        self.change = signed(given).saturating_neg();
+        self.count = self.count.saturating_sub(units.get());
         if self.count == 0 {
             self.end_ms = self.now.as_ms();
         }

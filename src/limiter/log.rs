@@ -278,15 +278,15 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
     /// or entries that lie in the future of a clock that was set back, and become `time`.
     #[must_use]
     pub fn change(&self) -> Change {
-        let charged = self.is_charged();
+        let changed = self.is_changed();
         // The newest units are given back first, and those of the future are the newest.
         let retimed = self.future.saturating_sub(self.refunded);
         Change {
-            oldest: if charged { self.first } else { 0 },
+            oldest: if changed { self.first } else { 0 },
             newest: self.future.max(self.refunded),
             appended: retimed.saturating_add(self.charged),
             time: self.at,
-            expire_at_ms: if charged && self.in_use() > 0 {
+            expire_at_ms: if changed && self.in_use() > 0 {
                 self.lifetime().renew(self.expire_at_ms)
             } else {
                 None
@@ -362,7 +362,7 @@ impl<E: Entries> Limiter for SlidingLog<'_, E> {
         self.future > 0
     }
 
-    fn is_charged(&self) -> bool {
+    fn is_changed(&self) -> bool {
         self.charged > 0 || self.refunded > 0
     }
 

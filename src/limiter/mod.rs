@@ -48,7 +48,7 @@ pub trait Limiter: Sized {
     fn stepped_back(&self) -> bool;
 
     /// Whether units were taken or given back.
-    fn is_charged(&self) -> bool;
+    fn is_changed(&self) -> bool;
 
     /// Takes `cost` units, whether or not they remain.
     fn charge(&mut self, cost: Units);
@@ -157,7 +157,7 @@ pub trait Limiter: Sized {
     /// is refused for ever.
     #[inline]
     fn stores(&self, decision: &Decision) -> bool {
-        self.is_charged()
+        self.is_changed()
             || (self.stepped_back()
                 && !decision.is_admitted()
                 && decision.retry_after != RetryAfter::Never)

@@ -53,7 +53,8 @@ pub struct SlidingWindow {
     fading: u64,
     /// Until when what is stored is kept.
     expire_at_ms: Option<u64>,
-    charged: bool,
+    /// Whether units were taken or given back.
+    changed: bool,
 }
 
 impl SlidingWindow {
@@ -135,7 +136,7 @@ impl TextLimiter for SlidingWindow {
                 windows: empty(policy.window, now),
                 fading: 0,
                 expire_at_ms: None,
-                charged: false,
+                changed: false,
             });
         };
         let then: Windows = stored.read()?;
@@ -152,7 +153,7 @@ impl TextLimiter for SlidingWindow {
             windows,
             fading: fading(&windows, judged.at),
             expire_at_ms: stored.expire_at_ms,
-            charged: false,
+            changed: false,
         })
     }
 
@@ -181,7 +182,7 @@ impl TextLimiter for SlidingWindow {
         };
         Change::Set {
             state,
-            expire_at_ms: if self.charged {
+            expire_at_ms: if self.changed {
                 self.lifetime().renew(self.expire_at_ms)
             } else {
                 None
@@ -212,15 +213,15 @@ impl Limiter for SlidingWindow {
         self.judged.stepped_back
     }
 
-    fn is_charged(&self) -> bool {
-        self.charged
+    fn is_changed(&self) -> bool {
+        self.changed
     }
 
     fn charge(&mut self, cost: Units) {
         self.move_to_policy();
         let current = self.windows.current.saturating_add(cost.get());
         self.windows.current = current.min(MAX_COUNT);
-        self.charged = true;
+        self.changed = true;
     }
 
     /// The current window's count falls first, then the previous one's.
@@ -233,7 +234,7 @@ impl Limiter for SlidingWindow {
         self.windows.current = self.windows.current.saturating_sub(units.get());
         self.windows.previous = self.windows.previous.saturating_sub(rest);
         self.fading = fading(&self.windows, self.judged.at);
-        self.charged = true;
+        self.changed = true;
         Ok(())
     }
 }

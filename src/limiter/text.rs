@@ -36,8 +36,8 @@ pub trait TextLimiter: Limiter {
         now: Timestamp,
     ) -> Result<Self, InvalidState>;
 
-    /// What is to be stored where [`Limiter::stores`] says so: of a limiter that was charged, or
-    /// else with the stored time alone moved.
+    /// What is to be stored where [`Limiter::stores`] says so: of a limiter that was charged or
+    /// given back to, or else with the stored time alone moved.
     fn change(&self) -> Change<Self::State>;
 }
 

@@ -55,7 +55,8 @@ pub struct TokenBucket {
     /// What is stored, full if nothing is, and until when.
     stored: Level,
     expire_at_ms: Option<u64>,
-    charged: bool,
+    /// Whether units were taken or given back.
+    changed: bool,
 }
 
 impl TokenBucket {
@@ -123,7 +124,7 @@ impl TextLimiter for TokenBucket {
                 time: now,
             },
             expire_at_ms: None,
-            charged: false,
+            changed: false,
         };
         if let Some(stored) = stored {
             let then: Level = stored.read()?;
@@ -152,7 +153,7 @@ impl TextLimiter for TokenBucket {
     #[inline(always)]
     fn change(&self) -> Change<Level> {
         let time = self.judged.at;
-        if !self.charged {
+        if !self.changed {
             return Change::Set {
                 state: Level {
                     time,
@@ -205,24 +206,25 @@ impl Limiter for TokenBucket {
         self.judged.stepped_back
     }
 
-    fn is_charged(&self) -> bool {
-        self.charged
+    fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// A bucket owes at most what it gets back in 100 years, from the bottom up to full.
     fn charge(&mut self, cost: Units) {
         self.level = self.level.saturating_sub(self.units(cost));
+        // Above 0 the bound can't matter, and costs a product.
         if self.level < 0 {
             self.level = self.level.max(least(&self.policy, self.full));
         }
-        self.charged = true;
+        self.changed = true;
     }
 
     fn refund(&mut self, units: Units) -> Result<(), InvalidState> {
         if self.level < self.full {
             let level = self.level.saturating_add(self.units(units));
             self.level = level.min(self.full);
-            self.charged = true;
+            self.changed = true;
         }
         Ok(())
     }

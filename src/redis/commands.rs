@@ -34,7 +34,7 @@ macro_rules! callback {
 pub(super) const COMMANDS: [Command; 4] = [
     Command {
         name: c"rl.fixed",
-        summary: c"Takes units from a fixed window, if it has them left. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
+        summary: c"Takes units from a fixed window, or gives units back to it. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1)",
         args: &[Arg::KEY, LIMIT, WINDOW, Arg::CHARGE],
         min_args: 4,
@@ -45,7 +45,7 @@ pub(super) const COMMANDS: [Command; 4] = [
     },
     Command {
         name: c"rl.token",
-        summary: c"Takes tokens from a bucket that refills evenly, if it holds them. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
+        summary: c"Takes tokens from a bucket that refills evenly, or gives tokens back to it. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
         complexity: c"O(1)",
         args: &[Arg::KEY, CAPACITY, REFILL, PERIOD, Arg::CHARGE],
         min_args: 5,
@@ -57,8 +57,8 @@ pub(super) const COMMANDS: [Command; 4] = [
     // Not `fast`: with `EXACT`, the time grows with the cost and with the units that leave.
     Command {
         name: c"rl.slide",
-        summary: c"Takes units from a sliding window, if it has them left. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
-        complexity: c"O(1). With EXACT: O(log(L)+N+M) where L is the number of units in the log, N the cost and M the number of units that left the window since the last admitted call.",
+        summary: c"Takes units from a sliding window, or gives units back to it. Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.",
+        complexity: c"O(1). With EXACT: O(log(L)+N+M) where L is the number of units in the log, N the number of units taken or given back and M the number of units that left the window since the last admitted call.",
         args: &[Arg::KEY, LIMIT, WINDOW, Arg::CHARGE, Arg::EXACT],
         min_args: 4,
         access: Access::Write,

@@ -1,8 +1,9 @@
 //! The order of work of a call: read the clock, open the key, check its state, judge, ask for
 //! memory, write, replicate, close, tell.
 //!
-//! A refusal ends before the write, and so does every error: once something is written, nothing can
-//! fail. The key is opened once, so that it can be written to if the call is admitted; the server
+//! A call that stores nothing ends before the write, and so does every error: once something is
+//! written, nothing can fail. A forced call that did not fit stores its charge, and is told as refused.
+//! The key is opened once, so that it can be written to if the call is admitted; the server
 //! takes it as modified only when told so, with the write.
 //!
 //! Judging, asking for memory and writing are apart, so that a command over several keys can do each
@@ -13,7 +14,7 @@ use super::server::Str;
 use super::stats;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
-use crate::error::{Error, InvalidState};
+use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::fixed::FixedWindow;
 use crate::limiter::log::{self, Entries, Seen, SlidingLog};
@@ -31,11 +32,13 @@ pub(super) fn decide(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<D
     let Charge::Cost(cost) = charge else {
         return settle(keys, name, policy, charge);
     };
+    // Of a known kind, so that nothing asks again which it is.
+    let plain = Charge::Cost(cost);
     match policy {
-        Policy::Fixed(policy) => decide_text::<FixedWindow>(keys, name, policy, cost),
-        Policy::Token(policy) => decide_text::<TokenBucket>(keys, name, policy, cost),
+        Policy::Fixed(policy) => decide_text::<FixedWindow>(keys, name, policy, plain),
+        Policy::Token(policy) => decide_text::<TokenBucket>(keys, name, policy, plain),
         Policy::Slide(policy) => take_slide(keys, name, policy, cost),
-        Policy::Exact(policy) => decide_log(keys, name, policy, Charge::Cost(cost)),
+        Policy::Exact(policy) => decide_log(keys, name, policy, plain),
     }
 }
 
@@ -47,7 +50,7 @@ fn take_slide(
     policy: SlidePolicy,
     cost: Units,
 ) -> Result<Decision, Error> {
-    decide_text::<SlidingWindow>(keys, name, policy, cost)
+    decide_text::<SlidingWindow>(keys, name, policy, Charge::Cost(cost))
 }
 
 /// All but plain costs. Not inlined: those are most calls, and have the registers for themselves.
@@ -81,40 +84,19 @@ pub(super) fn peek(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Dec
     }
 }
 
-/// What is asked of a limiter: a plain cost, or any charge.
-trait Ask {
-    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState>;
-}
-
-impl Ask for Units {
-    #[expect(clippy::inline_always, reason = "some 150 instructions of every call")]
-    #[inline(always)]
-    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState> {
-        limiter.take(self)
-    }
-}
-
-impl Ask for Charge {
-    #[expect(clippy::inline_always, reason = "some 150 instructions of every call")]
-    #[inline(always)]
-    fn of<L: Limiter>(self, limiter: &mut L) -> Result<Decision, InvalidState> {
-        limiter.decide(self)
-    }
-}
-
 #[expect(clippy::inline_always, reason = "some 80 instructions of every call")]
 #[inline(always)]
 fn decide_text<L: TextLimiter>(
     keys: &mut Keys<'_>,
     name: Str<'_>,
     policy: L::Policy,
-    ask: impl Ask,
+    charge: Charge,
 ) -> Result<Decision, Error> {
     let now = keys.server().now()?;
     let mut key = keys.open(name);
     let (found, stored) = Found::look_up_text(&key, now)?;
     let mut limiter = L::at(policy, stored, now)?;
-    let decision = ask.of(&mut limiter)?;
+    let decision = limiter.decide(charge)?;
     let stores = limiter.stores(&decision);
     if stores {
         let change = limiter.change();
