@@ -3,7 +3,7 @@
 use redis_rl::clock::Timestamp;
 use redis_rl::decision::{Decision, RetryAfter};
 use redis_rl::limiter::slide::Windows;
-use redis_rl::limiter::text::State;
+use redis_rl::limiter::text::{MAX_COUNT, State};
 use redis_rl::limiter::token::Level;
 use redis_rl::policy::{Charge, Policy, Units};
 
@@ -51,6 +51,12 @@ fn is_in_order(key: &Key) -> bool {
     }
 }
 
+/// Whether a fixed window is open and has counted all that can be counted.
+fn is_at_its_end(key: &Key, now: Timestamp) -> bool {
+    let end = MAX_COUNT.to_string().into_bytes();
+    key.value == Value::Text(end) && key.expire_at_ms.is_some_and(|at| at > now.as_ms())
+}
+
 /// Makes a call, checks it against the contract, and gives the key as it is afterwards.
 #[must_use]
 pub fn check(policy: Policy, mut key: Key, now: Timestamp, charge: Charge) -> Key {
@@ -68,7 +74,8 @@ pub fn check(policy: Policy, mut key: Key, now: Timestamp, charge: Charge) -> Ke
     let stepped_back = stored_us(&key, policy).is_some_and(|at_us| at_us > now.as_us() + 1_000);
     let charged = match charge {
         Charge::Cost(_) | Charge::UpTo(_) => decision.is_admitted(),
-        Charge::Force(_) => true,
+        // A count that is at its end already stays as it is.
+        Charge::Force(_) => !(matches!(policy, Policy::Fixed(_)) && is_at_its_end(&key, now)),
         Charge::Refund(_) => peeked.reset_after_ms > 0,
     };
     let never = decision.retry_after == RetryAfter::Never;
