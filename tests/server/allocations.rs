@@ -40,6 +40,23 @@ impl Counted {
         Self { server, page }
     }
 
+    /// A server with the module, and two keys that are none of the commands'.
+    fn with_module() -> (Self, Connection) {
+        let counted = Self::start(support::module());
+        let mut connection = counted.server.connect();
+        assert!(counted.counts().found > 0, "the module is in the server");
+        send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+        let text = ["SET", "text", "some text", "PX", "60000"];
+        send::<()>(&mut connection, &text);
+        (counted, connection)
+    }
+
+    /// Makes a call that is answered as expected, and after which there are no more allocations.
+    fn expect(&self, before: u64, connection: &mut Connection, line: &str, expected: Option<i64>) {
+        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
+        assert_eq!(self.counts().allocations, before, "{line} allocates");
+    }
+
     fn counts(&self) -> Counts {
         let mut bytes = [0; 16];
         self.page.read_exact_at(&mut bytes, 0).expect("two numbers");
@@ -95,6 +112,10 @@ fn call(connection: &mut Connection, line: &str) -> Value {
     try_send(connection, &words).unwrap_or(Value::Nil)
 }
 
+const ADMITTED: Option<i64> = Some(1);
+const REFUSED: Option<i64> = Some(0);
+const ERROR: Option<i64> = None;
+
 /// The first integer of a decision, `None` for an error.
 fn allowed(reply: &Value) -> Option<i64> {
     match reply {
@@ -108,24 +129,13 @@ fn allowed(reply: &Value) -> Option<i64> {
 
 #[test]
 fn no_command_allocates() {
-    const ADMITTED: Option<i64> = Some(1);
-    const REFUSED: Option<i64> = Some(0);
-    const ERROR: Option<i64> = None;
-    let counted = Counted::start(support::module());
-    let mut connection = counted.server.connect();
-    assert!(counted.counts().found > 0, "the module is in the server");
-    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
-    send::<()>(
-        &mut connection,
-        &["SET", "text", "some text", "PX", "60000"],
-    );
+    let (counted, mut connection) = Counted::with_module();
     send::<()>(&mut connection, &["RPUSH", "list", "a", "b", "c"]);
     send::<()>(&mut connection, &["PEXPIRE", "list", "60000"]);
     // Loading may allocate; calls must not, not even the first.
     let before = counted.counts().allocations;
     let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
-        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
-        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+        counted.expect(before, connection, line, expected);
     };
 
     for form in [
@@ -216,19 +226,10 @@ fn no_command_allocates() {
 
 #[test]
 fn no_settling_call_allocates() {
-    const ADMITTED: Option<i64> = Some(1);
-    const REFUSED: Option<i64> = Some(0);
-    const ERROR: Option<i64> = None;
-    let counted = Counted::start(support::module());
-    let mut connection = counted.server.connect();
-    assert!(counted.counts().found > 0, "the module is in the server");
-    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
-    let text = ["SET", "text", "some text", "PX", "60000"];
-    send::<()>(&mut connection, &text);
+    let (counted, mut connection) = Counted::with_module();
     let before = counted.counts().allocations;
     let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
-        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
-        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+        counted.expect(before, connection, line, expected);
     };
     for form in ON_OWN_KEYS {
         let exact = form.ends_with("EXACT");
@@ -296,16 +297,12 @@ fn no_settling_call_allocates() {
 
 #[test]
 fn no_look_allocates_and_no_refusal_that_somebody_listens_for() {
-    let counted = Counted::start(support::module());
-    let mut connection = counted.server.connect();
-    assert!(counted.counts().found > 0, "the module is in the server");
-    send::<()>(&mut connection, &["HSET", "hash", "f", "v"]);
+    let (counted, mut connection) = Counted::with_module();
     let listen = ["CONFIG", "SET", "notify-keyspace-events", "KEd"];
     send::<()>(&mut connection, &listen);
     let before = counted.counts().allocations;
     let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
-        assert_eq!(allowed(&call(connection, line)), expected, "{line}");
-        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+        counted.expect(before, connection, line, expected);
     };
     for (form, look) in [
         ("RL.FIXED f 5 60000", "RL.PEEK f FIXED 5 60000"),
