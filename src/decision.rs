@@ -19,12 +19,50 @@ pub struct Decision {
 }
 
 /// How long the same call has to wait. "Not now" and "never" are different answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     /// Admitted after exactly so many ms, and not one sooner; 0 is at once.
     Ms(u64),
-    /// The call costs more than its limit.
+    /// The call costs more than its limit, or its lease is not live. Longer than any wait.
     Never,
+}
+
+impl RetryAfter {
+    /// As the reply tells it: -1 for never. It stops at `i64::MAX`.
+    #[must_use]
+    pub fn reply(self) -> i64 {
+        match self {
+            Self::Ms(ms) => i64::try_from(ms).unwrap_or(i64::MAX),
+            Self::Never => -1,
+        }
+    }
+}
+
+/// What several limits come to together: all are charged, or none is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether every limit that can stand in the way admitted.
+    pub is_admitted: bool,
+    /// How long until the same call would be admitted if nobody else calls: the longest wait of
+    /// the limits that can stand in the way.
+    pub retry_after: RetryAfter,
+}
+
+impl Verdict {
+    /// That of no limit: nothing stands in the way.
+    pub const NOTHING: Self = Self {
+        is_admitted: true,
+        retry_after: RetryAfter::Ms(0),
+    };
+
+    /// With one limit more that can stand in the way.
+    #[must_use]
+    pub fn and(self, decision: &Decision) -> Self {
+        Self {
+            is_admitted: self.is_admitted && decision.is_admitted(),
+            retry_after: self.retry_after.max(decision.retry_after),
+        }
+    }
 }
 
 impl Decision {
@@ -42,15 +80,11 @@ impl Decision {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         // At most 2^53: the same bits as a signed number.
         let units = |n: u64| i64::from_ne_bytes(n.to_ne_bytes());
-        let retry_after_ms = match self.retry_after {
-            RetryAfter::Ms(ms) => integer(ms),
-            RetryAfter::Never => -1,
-        };
         [
             units(self.allowed),
             units(self.limit.get()),
             units(self.remaining),
-            retry_after_ms,
+            self.retry_after.reply(),
             integer(self.reset_after_ms),
         ]
     }

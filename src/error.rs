@@ -5,6 +5,8 @@
 
 use core::ffi::CStr;
 
+use arrayvec::ArrayVec;
+
 /// Why a call could not be judged. Nothing was charged and nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -12,8 +14,8 @@ pub enum Error {
     Arity,
     /// `limit` is no integer in range.
     Limit,
-    /// `limit` is no integer in the range that `EXACT` leaves.
-    ExactLimit,
+    /// `limit` is no integer in the range of a log or of leases, which hold an entry for each.
+    EntryLimit,
     /// `window_ms` is no integer in range.
     Window,
     /// `capacity` is no integer in range.
@@ -28,6 +30,14 @@ pub enum Error {
     UpTo,
     /// What `REFUND` names is no integer in range.
     Refund,
+    /// `ttl_ms` is no integer in range.
+    Ttl,
+    /// The id of a lease is empty or too long.
+    Id,
+    /// `numkeys` is no integer in range.
+    KeyCount,
+    /// Two limits of one call are on the same key.
+    SameKeys,
     /// An empty bucket would take longer than 100 years to fill.
     FillTime,
     /// An unknown, repeated or valueless keyword.
@@ -53,7 +63,7 @@ impl Error {
             Self::Limit => {
                 c"ERR invalid rate limit policy: limit must be an integer between 1 and 9007199254740991"
             }
-            Self::ExactLimit => {
+            Self::EntryLimit => {
                 c"ERR invalid rate limit policy: limit must be an integer between 1 and 10000"
             }
             Self::Window => {
@@ -77,6 +87,14 @@ impl Error {
             Self::Refund => {
                 c"ERR invalid rate limit policy: refund must be an integer between 1 and 9007199254740991"
             }
+            Self::Ttl => {
+                c"ERR invalid rate limit policy: ttl_ms must be an integer between 1 and 3153600000000"
+            }
+            Self::Id => c"ERR invalid rate limit policy: id must have 1 to 128 bytes",
+            Self::KeyCount => {
+                c"ERR invalid rate limit policy: numkeys must be an integer between 1 and 32"
+            }
+            Self::SameKeys => c"ERR invalid rate limit policy: keys must differ",
             Self::FillTime => {
                 c"ERR invalid rate limit policy: capacity * period_ms / refill must be at most 3153600000000"
             }
@@ -91,6 +109,70 @@ impl Error {
             }
             Self::Internal => c"ERR internal error, please report it",
         }
+    }
+
+    /// This error, of the limit at an index (from 0) of so many.
+    #[cold]
+    #[must_use]
+    pub fn of(self, index: usize, count: usize) -> ErrorOf {
+        ErrorOf {
+            error: self,
+            number: if count > 1 {
+                index.saturating_add(1)
+            } else {
+                0
+            },
+        }
+    }
+}
+
+/// An error of a call with several limits, and which of them it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorOf {
+    /// What is wrong.
+    pub error: Error,
+    /// The number of the limit, from 1; 0 if it is of no limit, or of the only one.
+    number: usize,
+}
+
+/// An error text that names a limit, with a NUL behind it.
+pub type NumberedText = ArrayVec<u8, 160>;
+
+impl ErrorOf {
+    /// The reply, with the number of the limit where it says more than the error's own text;
+    /// `None` where that is all there is to say.
+    #[must_use]
+    pub fn numbered_text(self) -> Option<NumberedText> {
+        const POLICY: &[u8] = b"ERR invalid rate limit policy";
+        let own = self.error.text().to_bytes_with_nul();
+        let mut buffer = itoa::Buffer::new();
+        let number = match self.number {
+            0 => return None,
+            number => buffer.format(number).as_bytes(),
+        };
+        let parts = match self.error {
+            Error::InvalidState => [
+                b"INVALIDSTATE invalid counter state of key ".as_slice(),
+                number,
+                b", all keys left unchanged\0",
+            ],
+            _ => [
+                b"ERR invalid rate limit policy ",
+                number,
+                own.strip_prefix(POLICY)?,
+            ],
+        };
+        let mut text = NumberedText::new();
+        for part in parts {
+            text.try_extend_from_slice(part).ok()?;
+        }
+        Some(text)
+    }
+}
+
+impl From<Error> for ErrorOf {
+    fn from(error: Error) -> Self {
+        Self { error, number: 0 }
     }
 }
 
@@ -113,7 +195,7 @@ mod tests {
     fn texts_name_the_ranges_that_the_parser_checks() {
         for (error, argument, max) in [
             (Error::Limit, "limit", MAX_UNITS),
-            (Error::ExactLimit, "limit", MAX_LOG_LIMIT),
+            (Error::EntryLimit, "limit", MAX_LOG_LIMIT),
             (Error::Window, "window_ms", MAX_SPAN_MS),
             (Error::Capacity, "capacity", MAX_UNITS),
             (Error::Refill, "refill", MAX_UNITS),

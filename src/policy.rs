@@ -16,6 +16,12 @@ pub const MAX_SPAN_MS: u64 = 3_153_600_000_000;
 pub const MAX_SPAN_US: u64 = MAX_SPAN_MS * 1_000;
 /// Largest limit of an exact sliding window, whose log holds one entry per unit.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
+/// Largest number of leases at once, each of which is a member of a set.
+pub const MAX_LEASES: u64 = 10_000;
+/// Longest id of a lease, in bytes.
+pub const MAX_ID: usize = 128;
+/// Most limits of one call.
+pub const MAX_LIMITS: usize = 32;
 
 /// A number of units (requests, bytes, whatever is limited): 1 … [`MAX_UNITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,7 +193,37 @@ impl ExactPolicy {
     }
 }
 
-/// The policy of one limiter, as a call names it.
+/// At most `limit` leases at once, each of which ends by itself after `ttl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeasePolicy {
+    limit: Units,
+    ttl: Span,
+}
+
+impl LeasePolicy {
+    /// The policy, if its limit is at most [`MAX_LEASES`].
+    #[must_use]
+    pub const fn new(limit: Units, ttl: Span) -> Option<Self> {
+        if limit.get() > MAX_LEASES {
+            return None;
+        }
+        Some(Self { limit, ttl })
+    }
+
+    /// Leases that may be live at once.
+    #[must_use]
+    pub const fn limit(self) -> Units {
+        self.limit
+    }
+
+    /// How long a lease lasts from the call that takes or renews it.
+    #[must_use]
+    pub const fn ttl(self) -> Span {
+        self.ttl
+    }
+}
+
+/// The policy of one limiter of units, as a call names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// A fixed window.
@@ -211,6 +247,34 @@ pub enum Charge {
     UpTo(Units),
     /// Gives so many units back, at most those that are counted.
     Refund(Units),
+}
+
+impl Charge {
+    /// Whether a call of this kind can be refused. What is charged in any case, or given back,
+    /// can't.
+    #[must_use]
+    pub const fn can_be_refused(self) -> bool {
+        matches!(self, Self::Cost(_) | Self::UpTo(_))
+    }
+}
+
+/// What a call does with the lease of its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Takes one, or renews the one that is live.
+    Take,
+    /// Renews the one that is live.
+    Renew,
+    /// Ends the one that is live.
+    Release,
+}
+
+impl Hold {
+    /// Whether a call of this kind can be refused. A release that finds nothing is no refusal.
+    #[must_use]
+    pub const fn can_be_refused(self) -> bool {
+        matches!(self, Self::Take | Self::Renew)
+    }
 }
 
 #[cfg(test)]

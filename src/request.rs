@@ -2,10 +2,13 @@
 //!
 //! Arguments are checked from left to right, then the rules that join several of them.
 
+use arrayvec::ArrayVec;
+
 use crate::decimal;
-use crate::error::Error;
+use crate::error::{Error, ErrorOf};
 use crate::policy::{
-    Charge, ExactPolicy, FixedPolicy, Policy, SlidePolicy, Span, TokenPolicy, Units,
+    Charge, ExactPolicy, FixedPolicy, Hold, LeasePolicy, MAX_ID, MAX_LEASES, MAX_LIMITS, Policy,
+    SlidePolicy, Span, TokenPolicy, Units,
 };
 
 /// A policy and what the call takes under it.
@@ -16,6 +19,59 @@ pub struct Call {
     /// What the call takes or gives back.
     pub charge: Charge,
 }
+
+/// A number of leases, and what the call does with the one of its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseCall<'a> {
+    /// The policy that the call names.
+    pub policy: LeasePolicy,
+    /// Who holds the lease: 1 … [`MAX_ID`] bytes.
+    pub id: &'a [u8],
+    /// Whether the lease is taken, renewed or released.
+    pub hold: Hold,
+}
+
+/// A call of any command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyCall<'a> {
+    /// One that takes units or gives them back.
+    Units(Call),
+    /// One that takes, renews or releases a lease.
+    Lease(LeaseCall<'a>),
+}
+
+impl AnyCall<'_> {
+    /// Whether a call of this kind can be refused. What is charged in any case, given back or
+    /// released can't.
+    #[must_use]
+    pub const fn can_be_refused(&self) -> bool {
+        match self {
+            Self::Units(call) => call.charge.can_be_refused(),
+            Self::Lease(call) => call.hold.can_be_refused(),
+        }
+    }
+
+    /// Whether units are charged in any case.
+    #[must_use]
+    pub const fn is_forced(&self) -> bool {
+        matches!(
+            self,
+            Self::Units(Call {
+                charge: Charge::Force(_),
+                ..
+            })
+        )
+    }
+}
+
+impl From<Call> for AnyCall<'_> {
+    fn from(call: Call) -> Self {
+        Self::Units(call)
+    }
+}
+
+/// The calls of one command line with several limits, in order.
+pub type Calls<'a> = ArrayVec<AnyCall<'a>, MAX_LIMITS>;
 
 /// The words of a command line. A copy reads ahead.
 pub trait Words<'a>: Iterator<Item = &'a [u8]> + Clone {}
@@ -30,17 +86,17 @@ impl<'a, W: Iterator<Item = &'a [u8]> + Clone> Words<'a> for W {}
 /// [`Error::Refund`] or [`Error::Syntax`].
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn fixed<'a>(words: impl Words<'a>) -> Result<Call, Error> {
-    read_fixed(words, Asks::Charge)
+pub fn fixed<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    read_fixed(&mut words, Asks::Charge)
 }
 
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-fn read_fixed<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
+fn read_fixed<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let limit = units(words.next(), Error::Limit)?;
     let window = span(words.next(), Error::Window)?;
-    let charge = keywords(&mut words, asks, Exact::Unknown)?.charge;
-    end(words)?;
+    let charge = keywords(words, asks, Exact::Unknown)?.charge;
+    end(words, asks)?;
     Ok(Call {
         policy: Policy::Fixed(FixedPolicy { limit, window }),
         charge,
@@ -56,18 +112,18 @@ fn read_fixed<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> 
 /// [`Error::UpTo`], [`Error::Refund`], [`Error::Syntax`], or [`Error::FillTime`] once all of them are in range.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn token<'a>(words: impl Words<'a>) -> Result<Call, Error> {
-    read_token(words, Asks::Charge)
+pub fn token<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    read_token(&mut words, Asks::Charge)
 }
 
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-fn read_token<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
+fn read_token<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let capacity = units(words.next(), Error::Capacity)?;
     let refill = units(words.next(), Error::Refill)?;
     let period = span(words.next(), Error::Period)?;
-    let charge = keywords(&mut words, asks, Exact::Unknown)?.charge;
-    end(words)?;
+    let charge = keywords(words, asks, Exact::Unknown)?.charge;
+    end(words, asks)?;
     let policy = TokenPolicy::new(capacity, refill, period).ok_or(Error::FillTime)?;
     Ok(Call {
         policy: Policy::Token(policy),
@@ -82,26 +138,26 @@ fn read_token<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> 
 ///
 /// Those of [`fixed`];
 /// with `EXACT` a limit above [`MAX_LOG_LIMIT`](crate::policy::MAX_LOG_LIMIT) is
-/// [`Error::ExactLimit`], found after all else.
+/// [`Error::EntryLimit`], found after all else.
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-pub fn slide<'a>(words: impl Words<'a>) -> Result<Call, Error> {
-    read_slide(words, Asks::Charge)
+pub fn slide<'a>(mut words: impl Words<'a>) -> Result<Call, Error> {
+    read_slide(&mut words, Asks::Charge)
 }
 
 #[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
 #[inline(always)]
-fn read_slide<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> {
+fn read_slide<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<Call, Error> {
     let limit = match units(words.next(), Error::Limit) {
-        Err(Error::Limit) => return Err(slide_limit_error(words, asks)),
+        Err(Error::Limit) => return Err(slide_limit_error(words.clone(), asks)),
         parsed => parsed?,
     };
     let window = span(words.next(), Error::Window)?;
-    let keywords = keywords(&mut words, asks, Exact::Known)?;
-    end(words)?;
+    let keywords = keywords(words, asks, Exact::Known)?;
+    end(words, asks)?;
     let policy = SlidePolicy { limit, window };
     let policy = if keywords.exact {
-        Policy::Exact(ExactPolicy::new(policy).ok_or(Error::ExactLimit)?)
+        Policy::Exact(ExactPolicy::new(policy).ok_or(Error::EntryLimit)?)
     } else {
         Policy::Slide(policy)
     };
@@ -116,31 +172,120 @@ fn read_slide<'a>(mut words: impl Words<'a>, asks: Asks) -> Result<Call, Error> 
 fn slide_limit_error<'a>(after_limit: impl Words<'a>, asks: Asks) -> Error {
     let mut words = after_limit.skip(1);
     match keywords(&mut words, asks, Exact::Known) {
-        Ok(keywords) if keywords.exact && end(words).is_ok() => Error::ExactLimit,
+        Ok(keywords) if keywords.exact && end(&mut words, asks).is_ok() => Error::EntryLimit,
         _ => Error::Limit,
     }
 }
 
-/// Parses `FIXED …`, `TOKEN …` or `SLIDE …`, what follows the key of `RL.PEEK`: an algorithm, and
-/// what its own command takes.
+/// Parses `limit ttl_ms id [RENEW | RELEASE]`, what follows the key of `RL.LEASE`.
+///
+/// # Errors
+///
+/// [`Error::Arity`], [`Error::EntryLimit`], [`Error::Ttl`], [`Error::Id`] or [`Error::Syntax`].
+pub fn lease<'a>(mut words: impl Words<'a>) -> Result<LeaseCall<'a>, Error> {
+    read_lease(&mut words, Asks::Charge)
+}
+
+fn read_lease<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<LeaseCall<'a>, Error> {
+    let limit = units(words.next(), Error::EntryLimit)?;
+    if limit.get() > MAX_LEASES {
+        return Err(Error::EntryLimit);
+    }
+    let ttl = span(words.next(), Error::Ttl)?;
+    let policy = LeasePolicy::new(limit, ttl).ok_or(Error::EntryLimit)?;
+    let id = words.next().ok_or(Error::Arity)?;
+    if !(1..=MAX_ID).contains(&id.len()) {
+        return Err(Error::Id);
+    }
+    let hold = hold(words, asks);
+    end(words, asks)?;
+    Ok(LeaseCall { policy, id, hold })
+}
+
+/// Reads the keyword that follows an id, if there is one.
+fn hold<'a>(words: &mut impl Words<'a>, asks: Asks) -> Hold {
+    let mut ahead = words.clone();
+    let hold = match ahead.next() {
+        Some(word) if asks != Asks::Look && word.eq_ignore_ascii_case(RENEW) => Hold::Renew,
+        Some(word) if asks != Asks::Look && word.eq_ignore_ascii_case(RELEASE) => Hold::Release,
+        _ => return Hold::Take,
+    };
+    *words = ahead;
+    hold
+}
+
+/// Parses `FIXED …`, `TOKEN …`, `SLIDE …` or `LEASE …`, what follows the key of `RL.PEEK`: an
+/// algorithm, and what its own command takes.
 ///
 /// # Errors
 ///
 /// [`Error::Syntax`] for another algorithm, [`Error::Arity`] for too few arguments, then those of
-/// the algorithm's own command; [`Error::Syntax`] for `FORCE` and `REFUND`, as a look changes nothing.
-pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<Call, Error> {
+/// the algorithm's own command; [`Error::Syntax`] for `FORCE`, `REFUND`, `RENEW` and `RELEASE`, as a
+/// look changes nothing.
+pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<AnyCall<'a>, Error> {
     let algorithm = words.next().ok_or(Error::Arity)?;
     let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
-    let least = if is(TOKEN) { 3 } else { 2 };
+    let least = if is(TOKEN) || is(LEASE) { 3 } else { 2 };
     if words.len() < least {
         return Err(Error::Arity);
     }
+    read_any(algorithm, &mut words, Asks::Look)
+}
+
+/// Parses `numkeys key [key …] policy [policy …]`, all that `RL.ALL` takes, into `calls`, which has
+/// as many as there are keys. The keys themselves are passed over.
+///
+/// # Errors
+///
+/// [`Error::KeyCount`]; [`Error::Syntax`] where there are fewer policies than keys, or more, or one
+/// is cut short; and those of each policy's own command, with its number where there are several;
+/// [`Error::Syntax`] for `UPTO`.
+pub fn all<'a>(mut words: impl Words<'a>, calls: &mut Calls<'a>) -> Result<(), ErrorOf> {
+    let count = pass_keys(&mut words)?;
+    for nth in 0..count {
+        let algorithm = words.next().ok_or(Error::Syntax)?;
+        let call = read_any(algorithm, &mut words, Asks::Several).map_err(|error| match error {
+            Error::Arity => Error::Syntax.into(),
+            error => error.of(nth, count),
+        })?;
+        calls.push(call);
+    }
+    end(&mut words, Asks::Charge)?;
+    Ok(())
+}
+
+/// Reads `numkeys key [key …]`, with which `RL.ALL` begins, and leaves what follows: how many keys
+/// there are.
+///
+/// # Errors
+///
+/// [`Error::Arity`], [`Error::KeyCount`], or [`Error::Syntax`] where there are fewer words.
+pub fn pass_keys<'a>(words: &mut impl Words<'a>) -> Result<usize, Error> {
+    let count = decimal::parse(words.next().ok_or(Error::Arity)?)
+        .and_then(|count| usize::try_from(count).ok())
+        .filter(|count| (1..=MAX_LIMITS).contains(count))
+        .ok_or(Error::KeyCount)?;
+    for _ in 0..count {
+        words.next().ok_or(Error::Syntax)?;
+    }
+    Ok(count)
+}
+
+/// Reads what follows the name of an algorithm.
+fn read_any<'a>(
+    algorithm: &[u8],
+    words: &mut impl Words<'a>,
+    asks: Asks,
+) -> Result<AnyCall<'a>, Error> {
+    let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
     if is(FIXED) {
-        read_fixed(words, Asks::Look)
+        read_fixed(words, asks).map(AnyCall::Units)
     } else if is(TOKEN) {
-        read_token(words, Asks::Look)
+        read_token(words, asks).map(AnyCall::Units)
     } else if is(SLIDE) {
-        read_slide(words, Asks::Look)
+        read_slide(words, asks).map(AnyCall::Units)
+    } else if is(LEASE) {
+        read_lease(words, asks).map(AnyCall::Lease)
     } else {
         Err(Error::Syntax)
     }
@@ -149,17 +294,24 @@ pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<Call, E
 const FIXED: &[u8] = b"FIXED";
 const TOKEN: &[u8] = b"TOKEN";
 const SLIDE: &[u8] = b"SLIDE";
+const LEASE: &[u8] = b"LEASE";
+const RENEW: &[u8] = b"RENEW";
+const RELEASE: &[u8] = b"RELEASE";
 const COST: &[u8] = b"COST";
 const FORCE: &[u8] = b"FORCE";
 const UPTO: &[u8] = b"UPTO";
 const REFUND: &[u8] = b"REFUND";
 const EXACT: &[u8] = b"EXACT";
 
-/// What a command asks: a look changes nothing, so it knows neither `FORCE` nor `REFUND`.
+/// What a command asks, and so which keywords it knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
+    /// All of them.
     Charge,
+    /// Nothing is changed: no `FORCE`, `REFUND`, `RENEW` or `RELEASE`.
     Look,
+    /// All or nothing: no `UPTO`. Another policy may follow.
+    Several,
 }
 
 /// Whether a command's grammar has the keyword `EXACT`.
@@ -206,12 +358,12 @@ fn some_keywords<'a>(
             amount = Some(Charge::Cost(value(Error::Cost)?));
         } else if is(EXACT) && grammar == Exact::Known && !exact && !force {
             exact = true;
-        } else if is(UPTO) && amount.is_none() && !force {
+        } else if is(UPTO) && asks != Asks::Several && amount.is_none() && !force {
             amount = Some(Charge::UpTo(value(Error::UpTo)?));
-        } else if is(REFUND) && asks == Asks::Charge && amount.is_none() && !force {
+        } else if is(REFUND) && asks != Asks::Look && amount.is_none() && !force {
             amount = Some(Charge::Refund(value(Error::Refund)?));
         } else if is(FORCE)
-            && asks == Asks::Charge
+            && asks != Asks::Look
             && !force
             && !exact
             && matches!(amount, None | Some(Charge::Cost(_)))
@@ -229,8 +381,11 @@ fn some_keywords<'a>(
     Ok(Keywords { charge, exact })
 }
 
-/// Nothing may follow.
-fn end<'a>(mut words: impl Words<'a>) -> Result<(), Error> {
+/// Nothing may follow, unless it is another policy.
+fn end<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<(), Error> {
+    if asks == Asks::Several {
+        return Ok(());
+    }
     match words.next() {
         None => Ok(()),
         Some(_) => Err(Error::Syntax),
@@ -257,6 +412,169 @@ mod tests {
 
     fn words(line: &str) -> impl Words<'_> {
         line.split_whitespace().map(str::as_bytes)
+    }
+
+    /// A call that is none on leases.
+    fn units_of(call: Result<AnyCall<'_>, Error>) -> Result<Call, Error> {
+        call.map(|call| match call {
+            AnyCall::Units(call) => call,
+            AnyCall::Lease(call) => panic!("{call:?}"),
+        })
+    }
+
+    #[test]
+    fn a_lease_has_an_id_and_at_most_one_word() {
+        let policy = LeasePolicy::new(Units::new(9).unwrap(), Span::from_ms(5).unwrap()).unwrap();
+        for (line, hold) in [
+            ("9 5 a", Hold::Take),
+            ("9 5 a RENEW", Hold::Renew),
+            ("9 5 a release", Hold::Release),
+            ("9 5 a ReNeW", Hold::Renew),
+        ] {
+            let id = b"a".as_slice();
+            assert_eq!(lease(words(line)), Ok(LeaseCall { policy, id, hold }));
+        }
+        // The id may be any word.
+        assert_eq!(lease(words("9 5 RENEW")).unwrap().hold, Hold::Take);
+        assert_eq!(lease(words("9 5 RENEW RENEW")).unwrap().hold, Hold::Renew);
+        for (line, error) in [
+            ("", Error::Arity),
+            ("9 5", Error::Arity),
+            ("0 0", Error::EntryLimit),
+            ("10001 5 a", Error::EntryLimit),
+            ("x 0 a", Error::EntryLimit),
+            ("9 0 a", Error::Ttl),
+            ("9 3153600000001 a b", Error::Ttl),
+            ("9 5 a RENEW RENEW", Error::Syntax),
+            ("9 5 a RENEW RELEASE", Error::Syntax),
+            ("9 5 a RELEASED", Error::Syntax),
+            ("9 5 a COST 1", Error::Syntax),
+            ("9 5 a b", Error::Syntax),
+        ] {
+            assert_eq!(lease(words(line)), Err(error), "{line}");
+        }
+        let longest = [b'x'; MAX_ID + 1];
+        for (id, expected) in [
+            (&longest[..0], Err(Error::Id)),
+            (&longest[..1], Ok(())),
+            (&longest[..MAX_ID], Ok(())),
+            (&longest[..], Err(Error::Id)),
+            (b"\0 \n\xff", Ok(())),
+        ] {
+            for word in [None, Some(b"RENEW".as_slice()), Some(b"x")] {
+                let args = [b"10000".as_slice(), b"3153600000000", id];
+                let told = lease(args.into_iter().chain(word));
+                let expected = match (expected, word) {
+                    (Ok(()), Some(b"x")) => Err(Error::Syntax),
+                    (expected, _) => expected,
+                };
+                assert_eq!(told.map(|call| assert_eq!(call.id, id)), expected);
+            }
+        }
+    }
+
+    fn several(line: &str) -> Result<Vec<AnyCall<'_>>, ErrorOf> {
+        let mut calls = Calls::new();
+        all(words(line), &mut calls)?;
+        Ok(calls.to_vec())
+    }
+
+    #[test]
+    fn several_policies_follow_each_other_with_their_keywords() {
+        fn one(line: &str) -> AnyCall<'_> {
+            let mut calls = Calls::new();
+            all(words("1 k").chain(words(line)), &mut calls).unwrap();
+            calls[0]
+        }
+        let policies = [
+            "FIXED 9 5",
+            "fixed 9 5 COST 2",
+            "TOKEN 9 8 5 FORCE",
+            "Token 9 8 5 cost 3 force",
+            "SLIDE 9 5 EXACT COST 2",
+            "SLIDE 9 5 REFUND 4",
+            "LEASE 9 5 a",
+            "LEASE 9 5 FIXED RENEW",
+            "LEASE 9 5 a RELEASE",
+        ];
+        for first in policies {
+            for second in policies {
+                let line = format!("2 k l {first} {second}");
+                let calls = several(&line).unwrap();
+                assert_eq!(calls, [one(first), one(second)], "{line}");
+            }
+        }
+        assert_eq!(
+            one("TOKEN 9 8 5 FORCE"),
+            token(words("9 8 5 FORCE")).unwrap().into()
+        );
+        let most = format!("32{}{}", " k".repeat(32), " FIXED 9 5".repeat(32));
+        assert_eq!(several(&most).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn an_error_of_several_says_which_policy() {
+        let text = |line: &str| {
+            let error = several(line).unwrap_err();
+            let numbered = error.numbered_text().map(|text| text.to_vec());
+            let text = numbered.unwrap_or(error.error.text().to_bytes_with_nul().to_vec());
+            String::from_utf8(text).unwrap()
+        };
+        for (line, error) in [
+            ("", Error::Arity),
+            ("0 k FIXED 9 5", Error::KeyCount),
+            ("33 k FIXED 9 5", Error::KeyCount),
+            ("x", Error::KeyCount),
+            ("01 k FIXED 9 5", Error::KeyCount),
+            ("-1 k FIXED 9 5", Error::KeyCount),
+            ("2 k FIXED 9 5", Error::Syntax),
+            ("32 k FIXED 9 5", Error::Syntax),
+            ("2 k l FIXED 9 5", Error::Syntax),
+            ("1 k FIXED 9 5 FIXED 9 5", Error::Syntax),
+            ("1 k FIXED 9", Error::Syntax),
+            ("1 k LEASE 9 5", Error::Syntax),
+            ("1 k EXACT 9 5", Error::Syntax),
+            ("1 k FIXED 9 5 UPTO 2", Error::Syntax),
+            ("1 k FIXED 9 5 UPTO 0", Error::Syntax),
+            ("1 k FIXED 9 5 COST 2 COST 2", Error::Syntax),
+            ("1 k FIXED 9 5 EXACT", Error::Syntax),
+            ("1 k FIXED 9 5 COST", Error::Syntax),
+            ("1 k SLIDE 9 5 EXACT FORCE", Error::Syntax),
+            ("1 k LEASE 9 5 a RENEW RELEASE", Error::Syntax),
+            ("2 k l FIXED 9 5 COST 2 FORCE x", Error::Syntax),
+            ("1 k FIXED 0 5", Error::Limit),
+            ("1 k SLIDE 10001 5 EXACT", Error::EntryLimit),
+        ] {
+            let expected = error.text().to_bytes_with_nul();
+            assert_eq!(text(line).as_bytes(), expected, "{line}");
+        }
+        for (line, number, error) in [
+            ("2 k l FIXED 0 5 FIXED 0 5", 1, Error::Limit),
+            ("2 k l FIXED 9 5 FIXED 9 0", 2, Error::Window),
+            ("2 k l FIXED 9 5 COST 0 TOKEN 9 9 5", 1, Error::Cost),
+            ("2 k l FIXED 9 5 TOKEN 9 0 5", 2, Error::Refill),
+            ("2 k l FIXED 9 5 REFUND 0 TOKEN 9 0 5", 1, Error::Refund),
+            // Each is checked whole before the next.
+            (
+                "2 k l TOKEN 2 1 3153600000000 FIXED 0 5",
+                1,
+                Error::FillTime,
+            ),
+            ("2 k l SLIDE 10001 5 EXACT FIXED 0 5", 1, Error::EntryLimit),
+            ("2 k l SLIDE 0 5 EXACT FIXED 0 5", 1, Error::EntryLimit),
+            ("2 k l SLIDE 0 5 FIXED 9 5 EXACT", 1, Error::Limit),
+            ("3 k l m LEASE 9 5 a LEASE 9 5 a LEASE 9 0 a", 3, Error::Ttl),
+        ] {
+            let own = error.text().to_str().unwrap();
+            let expected = own.replacen("policy:", &format!("policy {number}:"), 1);
+            assert_eq!(text(line), format!("{expected}\0"), "{line}");
+        }
+        let state = Error::InvalidState.of(11, 32).numbered_text().unwrap();
+        let expected = "INVALIDSTATE invalid counter state of key 12, all keys left unchanged\0";
+        assert_eq!(state.as_slice(), expected.as_bytes());
+        for error in [Error::WrongType, Error::OutOfMemory, Error::Clock] {
+            assert_eq!(error.of(1, 2).numbered_text(), None);
+        }
     }
 
     #[test]
@@ -366,11 +684,11 @@ mod tests {
     #[test]
     fn an_exact_limit_is_checked_after_all_else() {
         for (line, error) in [
-            ("10001 5 EXACT", Error::ExactLimit),
+            ("10001 5 EXACT", Error::EntryLimit),
             ("10001 0 EXACT", Error::Window),
             ("10001 5 EXACT COST 0", Error::Cost),
             ("10001 5 EXACT WHAT", Error::Syntax),
-            ("0 5 COST 1 exact", Error::ExactLimit),
+            ("0 5 COST 1 exact", Error::EntryLimit),
             ("0 5", Error::Limit),
             ("0 exact", Error::Limit),
             ("0 5 COST exact", Error::Limit),
@@ -384,7 +702,7 @@ mod tests {
     fn a_peek_names_an_algorithm_and_then_what_its_command_takes() {
         let peek = |line: &'static str| {
             let args: Vec<&[u8]> = words(line).collect();
-            peek(args.into_iter())
+            units_of(peek(args.into_iter()))
         };
         let cost = |n| Units::new(n).unwrap();
         assert_eq!(peek("Fixed 9 5 COST 2"), fixed(words("9 5 COST 2")));
@@ -405,7 +723,7 @@ mod tests {
             ("FIXED 0 5", Error::Limit),
             ("FIXED 9 5 EXACT", Error::Syntax),
             ("TOKEN 9 9 0", Error::Period),
-            ("SLIDE 10001 5 EXACT", Error::ExactLimit),
+            ("SLIDE 10001 5 EXACT", Error::EntryLimit),
         ] {
             assert_eq!(peek(line).unwrap_err(), error, "{line}");
         }
@@ -474,7 +792,7 @@ mod tests {
                         0 => fixed(args),
                         1 => token(args),
                         2 => slide(args),
-                        _ => peek(args),
+                        _ => units_of(peek(args)),
                     }
                 };
                 let expected = [
@@ -544,7 +862,8 @@ mod tests {
             for form in ["FIXED 9 5", "TOKEN 9 9 5", "SLIDE 9 5"] {
                 let line = start(form);
                 let args: Vec<&[u8]> = words(&line).collect();
-                assert_eq!(charge(peek(args.into_iter())), looked, "{line}");
+                let call = units_of(peek(args.into_iter()));
+                assert_eq!(charge(call), looked, "{line}");
             }
         }
         let most = Units::new(9_007_199_254_740_991).unwrap();
@@ -562,9 +881,9 @@ mod tests {
     #[test]
     fn an_exact_limit_has_its_range_with_every_word() {
         for (line, error) in [
-            ("10001 5 EXACT UPTO 3", Error::ExactLimit),
-            ("10001 5 REFUND 3 EXACT", Error::ExactLimit),
-            ("0 5 REFUND 3 EXACT", Error::ExactLimit),
+            ("10001 5 EXACT UPTO 3", Error::EntryLimit),
+            ("10001 5 REFUND 3 EXACT", Error::EntryLimit),
+            ("0 5 REFUND 3 EXACT", Error::EntryLimit),
             ("0 5 FORCE EXACT", Error::Limit),
             ("10001 5 EXACT FORCE", Error::Syntax),
             ("10001 5 EXACT UPTO 0", Error::UpTo),

@@ -74,27 +74,11 @@ impl TextLimiter for FixedWindow {
         }
         Ok(window)
     }
-
-    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
-    #[inline(always)]
-    fn change(&self) -> Change<Counter> {
-        if self.count == 0 {
-            return Change::Delete;
-        }
-        let opened = self.stored == 0;
-        Change::Set {
-            state: Counter(self.count),
-            expire_at_ms: opened.then_some(self.end_ms),
-            increment: if opened {
-                0
-            } else {
-                signed(self.count).saturating_sub(signed(self.stored))
-            },
-        }
-    }
 }
 
 impl Limiter for FixedWindow {
+    type Change = Change<Counter>;
+
     fn limit(&self) -> Units {
         self.policy.limit
     }
@@ -134,6 +118,24 @@ impl Limiter for FixedWindow {
             self.end_ms = self.now.as_ms();
         }
         Ok(())
+    }
+
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
+    fn change(&self) -> Change<Counter> {
+        if self.count == 0 {
+            return Change::Delete;
+        }
+        let opened = self.stored == 0;
+        Change::Set {
+            state: Counter(self.count),
+            expire_at_ms: opened.then_some(self.end_ms),
+            increment: if opened {
+                0
+            } else {
+                signed(self.count).saturating_sub(signed(self.stored))
+            },
+        }
     }
 }
 

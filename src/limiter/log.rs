@@ -274,26 +274,6 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
         Ok(log)
     }
 
-    /// What is to change where [`Limiter::stores`] says so: a log that was charged or given back to,
-    /// or entries that lie in the future of a clock that was set back, and become `time`.
-    #[must_use]
-    pub fn change(&self) -> Change {
-        let changed = self.is_changed();
-        // The newest units are given back first, and those of the future are the newest.
-        let retimed = self.future.saturating_sub(self.refunded);
-        Change {
-            oldest: if changed { self.first } else { 0 },
-            newest: self.future.max(self.refunded),
-            appended: retimed.saturating_add(self.charged),
-            time: self.at,
-            expire_at_ms: if changed && self.in_use() > 0 {
-                self.lifetime().renew(self.expire_at_ms)
-            } else {
-                None
-            },
-        }
-    }
-
     /// Units in use.
     fn in_use(&self) -> u64 {
         self.used
@@ -333,6 +313,8 @@ impl<'a, E: Entries> SlidingLog<'a, E> {
 }
 
 impl<E: Entries> Limiter for SlidingLog<'_, E> {
+    type Change = Change;
+
     fn limit(&self) -> Units {
         self.policy.limit()
     }
@@ -379,6 +361,24 @@ impl<E: Entries> Limiter for SlidingLog<'_, E> {
             self.newest = self.taken(left)?;
         }
         Ok(())
+    }
+
+    /// Entries that lie in the future of a clock that was set back become `time`.
+    fn change(&self) -> Change {
+        let changed = self.is_changed();
+        // The newest units are given back first, and those of the future are the newest.
+        let retimed = self.future.saturating_sub(self.refunded);
+        Change {
+            oldest: if changed { self.first } else { 0 },
+            newest: self.future.max(self.refunded),
+            appended: retimed.saturating_add(self.charged),
+            time: self.at,
+            expire_at_ms: if changed && self.in_use() > 0 {
+                self.lifetime().renew(self.expire_at_ms)
+            } else {
+                None
+            },
+        }
     }
 }
 

@@ -11,9 +11,11 @@
 //! | [`token`] | `RL.TOKEN` | String: `T1:level:period_us:time_us` |
 //! | [`slide`] | `RL.SLIDE` | String: `S1:window_ms:start_ms:previous:current` |
 //! | [`log`] | `RL.SLIDE … EXACT` | List: one `time_us` per unit |
+//! | [`lease`] | `RL.LEASE` | Sorted Set: each id, and when its lease ends, in ms |
 //! | [`text`] | | what the three texts share |
 
 pub mod fixed;
+pub mod lease;
 pub mod log;
 pub mod slide;
 pub mod text;
@@ -27,6 +29,9 @@ use crate::policy::{Charge, Units};
 ///
 /// The algorithms differ in how they count. How a count becomes an answer is the same for all.
 pub trait Limiter: Sized {
+    /// What is to be stored.
+    type Change;
+
     /// The limit or capacity that the call named.
     fn limit(&self) -> Units;
 
@@ -59,6 +64,10 @@ pub trait Limiter: Sized {
     ///
     /// As those of [`Self::wait_ms`].
     fn refund(&mut self, units: Units) -> Result<(), InvalidState>;
+
+    /// What is to be stored where [`Self::stores`] says so: of a limiter that was charged or given
+    /// back to, or else with the stored time alone moved.
+    fn change(&self) -> Self::Change;
 
     /// The answer to a call that is judged as one of `cost`, is told `allowed`, and after which so
     /// many units remain: the waits follow the same rule whether it was admitted or refused.
@@ -179,6 +188,62 @@ pub trait Limiter: Sized {
             }
             Charge::UpTo(most) => self.decision(most.get().min(remaining), Units::ONE, remaining),
             Charge::Refund(_) => Ok(self.given_back()),
+        }
+    }
+
+    /// What a call comes to as one of several, which are admitted only together. One that can't be
+    /// refused does not stand in the way, whatever it is told.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::wait_ms`].
+    #[inline]
+    fn plan(&mut self, charge: Charge) -> Result<Plan<Self::Change>, InvalidState> {
+        let alone = self.peek(charge)?;
+        let step = self.stepped_back().then(|| self.change());
+        if charge.can_be_refused() && !alone.is_admitted() {
+            return Ok(Plan {
+                alone,
+                together: alone,
+                change: None,
+                step,
+            });
+        }
+        let together = self.decide(charge)?;
+        Ok(Plan {
+            alone,
+            together,
+            change: self.stores(&together).then(|| self.change()),
+            step,
+        })
+    }
+}
+
+/// What one of several limits comes to, before it is known what the others say.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<C> {
+    /// What a look tells: the answer if the call is refused.
+    pub alone: Decision,
+    /// The answer of its own command: the answer if the call is admitted.
+    pub together: Decision,
+    /// What is stored if the call is admitted.
+    pub change: Option<C>,
+    /// What is stored if the call is refused, but not for ever: the stored time alone, moved after a
+    /// step back of the clock.
+    pub step: Option<C>,
+}
+
+impl<C> Plan<C> {
+    /// The same with changes of another type.
+    pub fn map<D>(self, into: impl Fn(C) -> D) -> Plan<D> {
+        let Self {
+            alone, together, ..
+        } = self;
+        Plan {
+            alone,
+            together,
+            change: self.change.map(&into),
+            step: self.step.map(into),
         }
     }
 }

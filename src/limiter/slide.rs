@@ -156,43 +156,11 @@ impl TextLimiter for SlidingWindow {
             changed: false,
         })
     }
-
-    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
-    #[inline(always)]
-    fn change(&self) -> Change<Windows> {
-        let state = match self.windows {
-            Windows {
-                current: 0,
-                previous: 0,
-                ..
-            } => return Change::Delete,
-            // A stored current count is never 0: the window before is stored in its place.
-            Windows {
-                current: 0,
-                previous,
-                window,
-                start_ms,
-            } => Windows {
-                window,
-                start_ms: start_ms.saturating_sub(window.as_ms()),
-                previous: 0,
-                current: previous,
-            },
-            windows => windows,
-        };
-        Change::Set {
-            state,
-            expire_at_ms: if self.changed {
-                self.lifetime().renew(self.expire_at_ms)
-            } else {
-                None
-            },
-            increment: 0,
-        }
-    }
 }
 
 impl Limiter for SlidingWindow {
+    type Change = Change<Windows>;
+
     fn limit(&self) -> Units {
         self.policy.limit
     }
@@ -236,6 +204,40 @@ impl Limiter for SlidingWindow {
         self.fading = fading(&self.windows, self.judged.at);
         self.changed = true;
         Ok(())
+    }
+
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
+    fn change(&self) -> Change<Windows> {
+        let state = match self.windows {
+            Windows {
+                current: 0,
+                previous: 0,
+                ..
+            } => return Change::Delete,
+            // A stored current count is never 0: the window before is stored in its place.
+            Windows {
+                current: 0,
+                previous,
+                window,
+                start_ms,
+            } => Windows {
+                window,
+                start_ms: start_ms.saturating_sub(window.as_ms()),
+                previous: 0,
+                current: previous,
+            },
+            windows => windows,
+        };
+        Change::Set {
+            state,
+            expire_at_ms: if self.changed {
+                self.lifetime().renew(self.expire_at_ms)
+            } else {
+                None
+            },
+            increment: 0,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub type Text = ArrayVec<u8, MAX_TEXT>;
 pub const MAX_COUNT: u64 = 9_223_372_036_854_775_807;
 
 /// A limiter whose state is one text.
-pub trait TextLimiter: Limiter {
+pub trait TextLimiter: Limiter<Change = Change<Self::State>> {
     /// The policy that a call names.
     type Policy: Copy;
     /// What is stored.
@@ -35,10 +35,6 @@ pub trait TextLimiter: Limiter {
         stored: Option<Stored<'_>>,
         now: Timestamp,
     ) -> Result<Self, InvalidState>;
-
-    /// What is to be stored where [`Limiter::stores`] says so: of a limiter that was charged or
-    /// given back to, or else with the stored time alone moved.
-    fn change(&self) -> Change<Self::State>;
 }
 
 /// What a key of the right type holds.

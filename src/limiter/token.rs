@@ -148,37 +148,11 @@ impl TextLimiter for TokenBucket {
         }
         Ok(bucket)
     }
-
-    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
-    #[inline(always)]
-    fn change(&self) -> Change<Level> {
-        let time = self.judged.at;
-        if !self.changed {
-            return Change::Set {
-                state: Level {
-                    time,
-                    ..self.stored
-                },
-                expire_at_ms: None,
-                increment: 0,
-            };
-        }
-        if self.level == self.full {
-            return Change::Delete;
-        }
-        Change::Set {
-            state: Level {
-                level: self.level,
-                period: self.policy.period(),
-                time,
-            },
-            expire_at_ms: self.lifetime().renew(self.expire_at_ms),
-            increment: 0,
-        }
-    }
 }
 
 impl Limiter for TokenBucket {
+    type Change = Change<Level>;
+
     fn limit(&self) -> Units {
         self.policy.capacity()
     }
@@ -227,6 +201,34 @@ impl Limiter for TokenBucket {
             self.changed = true;
         }
         Ok(())
+    }
+
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
+    fn change(&self) -> Change<Level> {
+        let time = self.judged.at;
+        if !self.changed {
+            return Change::Set {
+                state: Level {
+                    time,
+                    ..self.stored
+                },
+                expire_at_ms: None,
+                increment: 0,
+            };
+        }
+        if self.level == self.full {
+            return Change::Delete;
+        }
+        Change::Set {
+            state: Level {
+                level: self.level,
+                period: self.policy.period(),
+                time,
+            },
+            expire_at_ms: self.lifetime().renew(self.expire_at_ms),
+            increment: 0,
+        }
     }
 }
 

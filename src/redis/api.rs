@@ -35,6 +35,7 @@ mod numbers {
     pub(in super::super) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
     pub(in super::super) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
     pub(in super::super) const LIST: c_int = raw::REDISMODULE_KEYTYPE_LIST as c_int;
+    pub(in super::super) const SORTED_SET: c_int = raw::REDISMODULE_KEYTYPE_ZSET as c_int;
     pub(in super::super) const NO_IMPLICIT_SIGNAL_MODIFIED: c_int =
         raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
     pub(in super::super) const HANDLE_IO_ERRORS: c_int =
@@ -42,6 +43,12 @@ mod numbers {
     pub(in super::super) const HANDLE_REPL_ASYNC_LOAD: c_int =
         raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int;
     pub(in super::super) const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
+    pub(in super::super) const MULTIPLE: c_int = raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
+    /// What a command does to a key that it writes.
+    pub(in super::super) const READ_WRITE: c_int = (raw::REDISMODULE_CMD_KEY_RW
+        | raw::REDISMODULE_CMD_KEY_ACCESS
+        | raw::REDISMODULE_CMD_KEY_UPDATE)
+        as c_int;
     pub(in super::super) const NOTIFY_MODULE: c_int = raw::REDISMODULE_NOTIFY_MODULE as c_int;
     pub(in super::super) const OUT_OF_MEMORY: c_int = raw::REDISMODULE_CTX_FLAGS_OOM as c_int;
 }
@@ -104,6 +111,17 @@ api! {
     list_get = RedisModule_ListGet: fn(*mut RedisModuleKey, c_long) -> *mut RedisModuleString;
     list_push = RedisModule_ListPush: fn(*mut RedisModuleKey, c_int, *mut RedisModuleString) -> c_int;
     list_pop = RedisModule_ListPop: fn(*mut RedisModuleKey, c_int) -> *mut RedisModuleString;
+    zset_add = RedisModule_ZsetAdd: fn(*mut RedisModuleKey, f64, *mut RedisModuleString, *mut c_int) -> c_int;
+    zset_rem = RedisModule_ZsetRem: fn(*mut RedisModuleKey, *mut RedisModuleString, *mut c_int) -> c_int;
+    zset_score = RedisModule_ZsetScore: fn(*mut RedisModuleKey, *mut RedisModuleString, *mut f64) -> c_int;
+    zset_first = RedisModule_ZsetFirstInScoreRange: fn(*mut RedisModuleKey, f64, f64, c_int, c_int) -> c_int;
+    zset_last = RedisModule_ZsetLastInScoreRange: fn(*mut RedisModuleKey, f64, f64, c_int, c_int) -> c_int;
+    zset_current = RedisModule_ZsetRangeCurrentElement: fn(*mut RedisModuleKey, *mut f64) -> *mut RedisModuleString;
+    zset_next = RedisModule_ZsetRangeNext: fn(*mut RedisModuleKey) -> c_int;
+    zset_prev = RedisModule_ZsetRangePrev: fn(*mut RedisModuleKey) -> c_int;
+    zset_end_reached = RedisModule_ZsetRangeEndReached: fn(*mut RedisModuleKey) -> c_int;
+    is_keys_position_request = RedisModule_IsKeysPositionRequest: fn(*mut RedisModuleCtx) -> c_int;
+    key_at_pos_with_flags = RedisModule_KeyAtPosWithFlags: fn(*mut RedisModuleCtx, c_int, c_int);
     signal_modified_key = RedisModule_SignalModifiedKey: fn(*mut RedisModuleCtx, *mut RedisModuleString) -> c_int;
     set_module_options = RedisModule_SetModuleOptions: fn(*mut RedisModuleCtx, c_int);
     get_notify_keyspace_events = RedisModule_GetNotifyKeyspaceEvents: fn() -> c_int;

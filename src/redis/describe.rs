@@ -14,9 +14,12 @@ pub(super) struct Command {
     pub(super) name: &'static CStr,
     pub(super) summary: &'static CStr,
     pub(super) complexity: &'static CStr,
+    /// The version of the module that first had it.
+    pub(super) since: &'static CStr,
     pub(super) args: &'static [Arg],
     /// The least number of arguments, the command's name included. The server checks it.
     pub(super) min_args: c_int,
+    pub(super) key_places: KeyPlaces,
     pub(super) access: Access,
     /// Its flags. Not `deny-oom`: a limiter that goes dark when memory is full protects nobody.
     pub(super) flags: &'static CStr,
@@ -31,7 +34,16 @@ pub(super) struct Command {
 pub(super) type Callback =
     unsafe extern "C" fn(*mut RedisModuleCtx, *mut *mut RedisModuleString, c_int) -> c_int;
 
-/// What a command does to its key.
+/// Which of a command's arguments are keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyPlaces {
+    /// The first one.
+    First,
+    /// The first one says how many of those that follow.
+    Counted,
+}
+
+/// What a command does to its keys.
 #[derive(Clone, Copy)]
 pub(super) enum Access {
     Read,
@@ -44,12 +56,14 @@ pub(super) struct Arg {
     /// The word that stands before it, or that it is.
     token: Option<&'static CStr>,
     optional: bool,
+    multiple: bool,
     kind: Kind,
 }
 
 enum Kind {
     Key,
     Integer,
+    String,
     /// A keyword alone.
     Token,
     /// One of several.
@@ -64,12 +78,25 @@ impl Arg {
             name,
             token: None,
             optional: false,
+            multiple: false,
             kind,
         }
     }
 
     pub(super) const fn integer(name: &'static CStr) -> Self {
         Self::of(name, Kind::Integer)
+    }
+
+    pub(super) const fn string(name: &'static CStr) -> Self {
+        Self::of(name, Kind::String)
+    }
+
+    /// One or more of the same.
+    pub(super) const fn several(arg: Self) -> Self {
+        Self {
+            multiple: true,
+            ..arg
+        }
     }
 
     pub(super) const fn one_of(name: &'static CStr, args: &'static [Self]) -> Self {
@@ -96,24 +123,36 @@ impl Arg {
     }
 
     pub(super) const KEY: Self = Self::of(c"key", Kind::Key);
+    const TAKE: Self = Self::block(
+        c"take",
+        &[
+            Self::keyword(c"cost", c"COST"),
+            Self {
+                optional: true,
+                ..Self::word(c"force", c"FORCE")
+            },
+        ],
+    );
+    const UPTO: Self = Self::keyword(c"upto", c"UPTO");
+    const REFUND: Self = Self::keyword(c"refund", c"REFUND");
     /// What the call takes or gives back.
     pub(super) const CHARGE: Self = Self {
         optional: true,
+        ..Self::one_of(c"charge", &[Self::TAKE, Self::UPTO, Self::REFUND])
+    };
+    /// What the call takes of one limit of several, or gives back to it.
+    pub(super) const SETTLE: Self = Self {
+        optional: true,
+        ..Self::one_of(c"charge", &[Self::TAKE, Self::REFUND])
+    };
+    /// What becomes of a lease that is not taken.
+    pub(super) const HOLD: Self = Self {
+        optional: true,
         ..Self::one_of(
-            c"charge",
+            c"hold",
             &[
-                Self::block(
-                    c"take",
-                    &[
-                        Self::keyword(c"cost", c"COST"),
-                        Self {
-                            optional: true,
-                            ..Self::word(c"force", c"FORCE")
-                        },
-                    ],
-                ),
-                Self::keyword(c"upto", c"UPTO"),
-                Self::keyword(c"refund", c"REFUND"),
+                Self::word(c"renew", c"RENEW"),
+                Self::word(c"release", c"RELEASE"),
             ],
         )
     };
@@ -144,13 +183,16 @@ pub(super) unsafe fn describe(
     command: *mut raw::RedisModuleCommand,
     described: &Command,
 ) -> Result<(), Error> {
-    let mut keys = [first_argument_is_key(described.access), end_of_specs()];
+    let mut keys = [
+        key_spec(described.key_places, described.access),
+        end_of_specs(),
+    ];
     let mut lists = Vec::new();
     let info = raw::RedisModuleCommandInfo {
         version: &raw const VERSION,
         summary: described.summary.as_ptr(),
         complexity: described.complexity.as_ptr(),
-        since: c"0.1.0".as_ptr(),
+        since: described.since.as_ptr(),
         history: ptr::null_mut(),
         // Time passes.
         tips: c"nondeterministic_output".as_ptr(),
@@ -194,6 +236,10 @@ fn raw_arg(arg: &Arg, lists: &mut Vec<Vec<RawArg>>) -> RawArg {
             raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
             None,
         ),
+        Kind::String => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+            None,
+        ),
         Kind::Token => (
             raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
             None,
@@ -213,7 +259,8 @@ fn raw_arg(arg: &Arg, lists: &mut Vec<Vec<RawArg>>) -> RawArg {
         // The only key is that of the first key spec.
         key_spec_index: if matches!(arg.kind, Kind::Key) { 0 } else { -1 },
         token: arg.token.map_or(ptr::null(), CStr::as_ptr),
-        flags: if arg.optional { api::OPTIONAL } else { 0 },
+        flags: if arg.optional { api::OPTIONAL } else { 0 }
+            | if arg.multiple { api::MULTIPLE } else { 0 },
         subargs: subargs.map_or(ptr::null_mut(), |args| list(args, lists)),
         ..end_of_args()
     }
@@ -224,7 +271,7 @@ fn end_of_args() -> RawArg {
     unsafe { core::mem::zeroed() }
 }
 
-fn first_argument_is_key(access: Access) -> raw::RedisModuleCommandKeySpec {
+fn key_spec(key_places: KeyPlaces, access: Access) -> raw::RedisModuleCommandKeySpec {
     let mut spec = end_of_specs();
     spec.flags = u64::from(match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -236,12 +283,24 @@ fn first_argument_is_key(access: Access) -> raw::RedisModuleCommandKeySpec {
     });
     spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     spec.bs.index = raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 };
-    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-        lastkey: 0,
-        keystep: 1,
-        limit: 0,
-    };
+    match key_places {
+        KeyPlaces::First => {
+            spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+            spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey: 0,
+                keystep: 1,
+                limit: 0,
+            };
+        }
+        KeyPlaces::Counted => {
+            spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+            spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+                keynumidx: 0,
+                firstkey: 1,
+                keystep: 1,
+            };
+        }
+    }
     spec
 }
 

@@ -24,8 +24,9 @@ use super::server::{OwnStr, Reply, Server, Str};
 use super::stats;
 use crate::clock::Timestamp;
 use crate::error::{Error, InvalidState};
+use crate::limiter::lease::Leases;
 use crate::limiter::log::{self, Entries};
-use crate::policy::MAX_LOG_LIMIT;
+use crate::policy::{MAX_LIMITS, MAX_LOG_LIMIT};
 
 /// The keys of one call.
 pub(super) struct Keys<'call> {
@@ -48,6 +49,39 @@ impl<'call> Keys<'call> {
     /// [`Key::modified`].
     pub(super) fn open<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
         let handle = open(self.server, name, TO_WRITE);
+        Key(View::new(self.server, name, handle, api::WRITE))
+    }
+
+    /// Opens several keys, existing or not, so that they can be written to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SameKeys`], with none open: a key that is open twice could be freed by the one handle
+    /// and read by the other.
+    pub(super) fn open_all<'key>(
+        &'key mut self,
+        names: &[Str<'key>],
+    ) -> Result<ArrayVec<Key<'key>, MAX_LIMITS>, Error> {
+        let server = self.server;
+        let mut names_left = names;
+        while let Some((name, others)) = names_left.split_first() {
+            let name = server.bytes(*name);
+            if others.iter().any(|other| server.bytes(*other) == name) {
+                return Err(Error::SameKeys);
+            }
+            names_left = others;
+        }
+        let mut keys = ArrayVec::new();
+        for name in names {
+            let handle = open(server, *name, TO_WRITE);
+            keys.push(Key(View::new(server, *name, handle, api::WRITE)));
+        }
+        Ok(keys)
+    }
+
+    /// Opens a key that the call has had open before.
+    pub(super) fn open_again<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
+        let handle = open(self.server, name, TO_WRITE | api::QUIET);
         Key(View::new(self.server, name, handle, api::WRITE))
     }
 
@@ -102,6 +136,7 @@ pub(super) enum Kind {
     Nothing,
     String,
     List,
+    SortedSet,
     Other,
 }
 
@@ -150,6 +185,7 @@ impl<'key> View<'key> {
             api::EMPTY => Kind::Nothing,
             api::STRING => Kind::String,
             api::LIST => Kind::List,
+            api::SORTED_SET => Kind::SortedSet,
             _ => Kind::Other,
         }
     }
@@ -179,15 +215,28 @@ impl<'key> View<'key> {
         NonNull::new(text.cast()).map(|text| (text, len))
     }
 
-    /// The list that the key holds.
-    pub(super) fn list(&self) -> List<'_> {
+    /// How many elements the value has.
+    fn len(&self) -> u64 {
         // SAFETY: the key is open.
         let len = unsafe { (self.server.api().value_length)(self.handle) };
+        u64::try_from(len).unwrap_or(u64::MAX)
+    }
+
+    /// The list that the key holds.
+    pub(super) fn list(&self) -> List<'_> {
         List {
             view: self,
-            len: u64::try_from(len).unwrap_or(u64::MAX),
+            len: self.len(),
             far: ptr::null_mut(),
             last: None,
+        }
+    }
+
+    /// The sorted set that the key holds.
+    pub(super) fn set(&self) -> Set<'_> {
+        Set {
+            view: self,
+            len: self.len(),
         }
     }
 }
@@ -274,6 +323,155 @@ impl Drop for List<'_> {
     }
 }
 
+/// A sorted set of leases, whose scores are when they end, in ms since the epoch.
+pub(super) struct Set<'view> {
+    view: &'view View<'view>,
+    len: u64,
+}
+
+impl Set<'_> {
+    /// Up to this distance from an end of the set it is walked; beyond it, the server's own command
+    /// is asked, which finds a rank or a score as quickly anywhere.
+    const NEAR: u64 = 8;
+
+    /// The score of a member; `None` if it is none.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidState`] if it is no whole number of ms.
+    pub(super) fn score(&self, member: Str<'_>) -> Result<Option<u64>, InvalidState> {
+        let View { server, handle, .. } = *self.view;
+        let mut score = 0.0;
+        // SAFETY: the key is open, and the string is live.
+        let status = unsafe { (server.api().zset_score)(handle, member.as_ptr(), &raw mut score) };
+        if status == api::OK {
+            whole(score).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Goes to the last member of a score of at most `most`.
+    fn go_to_last(&self, most: f64) {
+        let View { server, handle, .. } = *self.view;
+        // SAFETY: the key is open.
+        unsafe { (server.api().zset_last)(handle, f64::NEG_INFINITY, most, 0, 0) };
+    }
+
+    /// Goes to the first member of all.
+    fn go_to_first(&self) {
+        let View { server, handle, .. } = *self.view;
+        // SAFETY: the key is open.
+        unsafe { (server.api().zset_first)(handle, f64::NEG_INFINITY, f64::INFINITY, 0, 0) };
+    }
+
+    /// Goes one member on; whether there was one.
+    fn go_next(&self) -> bool {
+        // SAFETY: the key is open.
+        unsafe { (self.view.server.api().zset_next)(self.view.handle) != 0 }
+    }
+
+    /// Goes one member back; whether there was one.
+    fn go_back(&self) -> bool {
+        // SAFETY: the key is open.
+        unsafe { (self.view.server.api().zset_prev)(self.view.handle) != 0 }
+    }
+
+    /// The score of the member at hand.
+    fn current(&self) -> Result<u64, InvalidState> {
+        let View { server, handle, .. } = *self.view;
+        let mut score = 0.0;
+        // SAFETY: the key is open; the string that comes back is ours.
+        let member = unsafe { (server.api().zset_current)(handle, &raw mut score) };
+        let member = NonNull::new(member).ok_or(InvalidState)?;
+        // SAFETY: as above.
+        drop(unsafe { OwnStr::new(server, member) });
+        whole(score)
+    }
+
+    /// The number at the end of what the server's own `ZCOUNT` or `ZRANGE … WITHSCORES` answers.
+    fn ask(&self, command: &CStr, from: u64, to: u64, word: Option<&CStr>) -> Option<u64> {
+        let View { server, name, .. } = *self.view;
+        let format = if word.is_some() { c"sllc" } else { c"sll" };
+        let word = word.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: the context is that of the running command; the format names a string, two numbers
+        // and perhaps a C string, and live ones follow. Both commands only read. The key is there
+        // for them as it is for this call, as no time passes within one: none is deleted.
+        let reply = unsafe {
+            let (command, format) = (command.as_ptr(), format.as_ptr());
+            let (name, from, to) = (name.as_ptr(), signed(from), signed(to));
+            (server.api().call)(server.ctx(), command, format, name, from, to, word)
+        };
+        // SAFETY: the reply is ours.
+        unsafe { Reply::new(server, reply) }?.number()
+    }
+}
+
+impl Leases for Set<'_> {
+    fn count(&self) -> u64 {
+        self.len
+    }
+
+    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+        let from_last = self.len.saturating_sub(1).saturating_sub(rank);
+        if from_last <= Self::NEAR {
+            self.go_to_last(f64::INFINITY);
+            for _ in 0..from_last {
+                self.go_back();
+            }
+            return self.current();
+        }
+        if rank <= Self::NEAR {
+            self.go_to_first();
+            for _ in 0..rank {
+                self.go_next();
+            }
+            return self.current();
+        }
+        self.ask(c"ZRANGE", rank, rank, Some(c"WITHSCORES"))
+            .ok_or(InvalidState)
+    }
+
+    fn over(&mut self, now_ms: u64) -> u64 {
+        let View { server, handle, .. } = *self.view;
+        self.go_to_last(score(now_ms));
+        // SAFETY: the key is open.
+        if unsafe { (server.api().zset_end_reached)(handle) != 0 } {
+            return 0;
+        }
+        let mut over = 1_u64;
+        while self.go_back() {
+            over = over.saturating_add(1);
+            if over > Self::NEAR {
+                return self.ask(c"ZCOUNT", 0, now_ms, None).unwrap_or(over);
+            }
+        }
+        over
+    }
+}
+
+/// An instant in ms as a score. All that are stored are below 2^53, where it is exact.
+#[expect(clippy::cast_precision_loss, reason = "exact, as said above")]
+fn score(ms: u64) -> f64 {
+    ms as f64
+}
+
+/// A score as an instant in ms.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::float_cmp,
+    reason = "what is lost is what is asked"
+)]
+fn whole(read: f64) -> Result<u64, InvalidState> {
+    let ms = read as u64;
+    if score(ms) == read {
+        Ok(ms)
+    } else {
+        Err(InvalidState)
+    }
+}
+
 /// An open key that can be written to.
 pub(super) struct Key<'key>(View<'key>);
 
@@ -356,6 +554,11 @@ impl<'key> Key<'key> {
         unsafe { bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), len) };
     }
 
+    /// Whether it takes a command of the server's to remove so many entries of a list.
+    pub(super) fn trims_by_command(leaving: u64) -> bool {
+        leaving > Self::POPPED
+    }
+
     /// Removes so many entries from the ends of a list, of which some are left, and tells replicas
     /// and the AOF.
     ///
@@ -363,7 +566,7 @@ impl<'key> Key<'key> {
     ///
     /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
     pub(super) fn trim(&mut self, oldest: u64, newest: u64) -> Result<(), Error> {
-        if oldest.saturating_add(newest) > Self::POPPED {
+        if Self::trims_by_command(oldest.saturating_add(newest)) {
             return self.reopen_after(|server, name| trim(server, name, oldest, newest));
         }
         self.pop(End::Oldest, oldest);
@@ -432,6 +635,73 @@ impl<'key> Key<'key> {
                 entries.len(),
             );
         }
+    }
+
+    /// Gives a member of a sorted set a score, and tells replicas and the AOF. The set is created if
+    /// there is none.
+    pub(super) fn set_score(&mut self, member: Str<'_>, ms: u64) {
+        let handle = self.handle_to_change();
+        let (server, member) = (self.server, member.as_ptr());
+        // SAFETY: the key is open for writing, and the string is live; the server copies it. The
+        // format names a string, a number and another string, and all of them follow.
+        unsafe {
+            check((server.api().zset_add)(
+                handle,
+                score(ms),
+                member,
+                ptr::null_mut(),
+            ));
+            (server.api().replicate)(
+                server.ctx(),
+                c"ZADD".as_ptr(),
+                c"sls".as_ptr(),
+                self.name.as_ptr(),
+                signed(ms),
+                member,
+            );
+        }
+    }
+
+    /// Removes a member of a sorted set, and tells replicas and the AOF.
+    pub(super) fn remove_member(&mut self, member: Str<'_>) {
+        let handle = self.handle_to_change();
+        let (server, member) = (self.server, member.as_ptr());
+        // SAFETY: the key is open for writing, and the string is live. The format names two strings,
+        // and two live ones follow.
+        unsafe {
+            check((server.api().zset_rem)(handle, member, ptr::null_mut()));
+            (server.api().replicate)(
+                server.ctx(),
+                c"ZREM".as_ptr(),
+                c"ss".as_ptr(),
+                self.name.as_ptr(),
+                member,
+            );
+        }
+    }
+
+    /// Removes the members of a sorted set whose score is at most `most_ms`, while others are left, and
+    /// tells replicas and the AOF.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
+    pub(super) fn remove_scores(&mut self, most_ms: u64) -> Result<(), Error> {
+        self.reopen_after(|server, name| {
+            let (command, format) = (c"ZREMRANGEBYSCORE", c"!sll");
+            // SAFETY: the context is that of the running command; the format names a string and two
+            // numbers, and a live one and two follow.
+            let reply = unsafe {
+                let (command, format) = (command.as_ptr(), format.as_ptr());
+                let (name, most_ms) = (name.as_ptr(), signed(most_ms));
+                (server.api().call)(server.ctx(), command, format, name, 0_i64, most_ms)
+            };
+            // SAFETY: the reply is ours.
+            match unsafe { Reply::new(server, reply) } {
+                Some(reply) if reply.begins(b":") => Ok(()),
+                _ => Err(Error::Internal),
+            }
+        })
     }
 
     /// Tells the server that the key was changed: for those who watch or cache it.

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | this one | loading and unloading |
 //! | `commands` | the table of commands, and what each runs |
-//! | `run` | the order of work of a call |
+//! | `run`, `all` | the order of work of a call, on one key and on several |
+//! | `found`, `apply` | what a key holds, and changing it as the core decided |
 //! | `keys` | open keys: reading and changing them |
 //! | `server` | the server as a call sees it: clock, memory, replies, replication |
 //! | `describe` | what the server is told about a command |
@@ -17,9 +18,12 @@
     reason = "constants of C headers come as types of their own"
 )]
 
+mod all;
 mod api;
+mod apply;
 mod commands;
 mod describe;
+mod found;
 mod keys;
 mod run;
 mod server;
@@ -33,7 +37,7 @@ use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 
 use self::api::Api;
 use self::commands::{COMMANDS, guard};
-use self::describe::{Command, describe};
+use self::describe::{Command, KeyPlaces, describe};
 use self::server::Loaded;
 use crate::error::Error;
 
@@ -105,7 +109,7 @@ unsafe fn is_valkey() -> bool {
 /// Every command that goes to replicas and the AOF, or that the server puts around them there. It
 /// drops one that `rename-command` has taken away, without a word, or sends it under a name that
 /// nobody who reads the stream knows.
-const STREAM: [&CStr; 13] = [
+const STREAM: [&CStr; 16] = [
     c"SET",
     c"INCR",
     c"INCRBY",
@@ -114,6 +118,9 @@ const STREAM: [&CStr; 13] = [
     c"LPOP",
     c"RPOP",
     c"LTRIM",
+    c"ZADD",
+    c"ZREM",
+    c"ZREMRANGEBYSCORE",
     c"DEL",
     c"PEXPIREAT",
     c"SELECT",
@@ -212,8 +219,14 @@ unsafe fn register(
         categories,
         flags,
         callback,
+        key_places,
         ..
     } = *command;
+    // Where keys are counted, the server asks for their places.
+    let first = match key_places {
+        KeyPlaces::First => 1,
+        KeyPlaces::Counted => 0,
+    };
     let categories = if has_category {
         [categories, CATEGORY].map(CStr::to_bytes).join(&b' ')
     } else {
@@ -222,7 +235,15 @@ unsafe fn register(
     let categories = CString::new(categories).map_err(|_| Error::Internal)?;
     // SAFETY: the server copies the strings; the read is a plain one.
     let registered = unsafe {
-        (api.create_command)(ctx, name.as_ptr(), Some(callback), flags.as_ptr(), 1, 1, 1) == api::OK
+        (api.create_command)(
+            ctx,
+            name.as_ptr(),
+            Some(callback),
+            flags.as_ptr(),
+            first,
+            first,
+            first,
+        ) == api::OK
             && describe(api, (api.get_command)(ctx, name.as_ptr()), command).is_ok()
             && raw::RedisModule_SetCommandACLCategories.is_none_or(|set_categories| {
                 set_categories((api.get_command)(ctx, name.as_ptr()), categories.as_ptr())

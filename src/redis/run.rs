@@ -6,10 +6,12 @@
 //! The key is opened once, so that it can be written to if the call is admitted; the server
 //! takes it as modified only when told so, with the write.
 //!
-//! Judging, asking for memory and writing are apart, so that a command over several keys can do each
-//! for all of them before the next.
+//! This is the order for one key. A call on several keys does each of these steps for all of them
+//! before the next: see `all`.
 
-use super::keys::{Key, Keys, Kind, List, View, signed};
+use super::apply::{ask_for_memory, store_leases, store_log, store_text};
+use super::found::Found;
+use super::keys::{Keys, List, Set, View};
 use super::server::Str;
 use super::stats;
 use crate::clock::Timestamp;
@@ -17,12 +19,13 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::fixed::FixedWindow;
-use crate::limiter::log::{self, Entries, Seen, SlidingLog};
+use crate::limiter::lease::{self, LeaseSet, Leases};
+use crate::limiter::log::{Entries, Seen, SlidingLog};
 use crate::limiter::slide::SlidingWindow;
-use crate::limiter::text::{self, State, Stored, TextLimiter};
+use crate::limiter::text::TextLimiter;
 use crate::limiter::token::TokenBucket;
 use crate::policy::{Charge, ExactPolicy, Policy, SlidePolicy, Units};
-use crate::request::Call;
+use crate::request::{AnyCall, Call, LeaseCall};
 
 /// Decides a call on a key, and charges it or gives back as it says.
 #[expect(clippy::inline_always, reason = "each command knows its policy")]
@@ -72,8 +75,43 @@ fn settle(
     Ok(decision)
 }
 
-/// Tells what [`decide`] would, with nothing taken.
-pub(super) fn peek(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
+/// Decides a call on leases, and takes, renews or releases one as it says.
+pub(super) fn decide_lease(
+    keys: &mut Keys<'_>,
+    name: Str<'_>,
+    call: LeaseCall<'_>,
+) -> Result<Decision, Error> {
+    let now = keys.server().now()?;
+    let id = keys.server().string(call.id).ok_or(Error::Internal)?;
+    let mut key = keys.open(name);
+    let mut leases = LeaseKey::look_up(&key, id.get(), now)?;
+    let (found, count) = (leases.found, leases.count());
+    let mut limiter = leases.at(&call, now)?;
+    let decision = limiter.decide()?;
+    let (change, lengthens) = (limiter.change(), limiter.lengthens());
+    if let Some(change) = change {
+        ask_for_memory(&key, lengthens)?;
+        store_leases(&mut key, found, count, id.get(), &change, now)?;
+    }
+    drop(key);
+    let is_refused = call.hold.can_be_refused() && !decision.is_admitted();
+    notify(keys, name, !is_refused, false);
+    Ok(decision)
+}
+
+/// Tells what [`decide`] or [`decide_lease`] would, with nothing taken.
+pub(super) fn peek(
+    keys: &mut Keys<'_>,
+    name: Str<'_>,
+    call: AnyCall<'_>,
+) -> Result<Decision, Error> {
+    match call {
+        AnyCall::Units(call) => peek_units(keys, name, call),
+        AnyCall::Lease(call) => peek_lease(keys, name, call),
+    }
+}
+
+fn peek_units(keys: &mut Keys<'_>, name: Str<'_>, call: Call) -> Result<Decision, Error> {
     let Call { policy, charge } = call;
     stats::of(&policy).peeks.add_one();
     match policy {
@@ -172,172 +210,71 @@ fn peek_log(
     Ok(SlidingLog::at(policy, stored, now, &mut seen)?.peek(charge)?)
 }
 
-/// Refuses a change that needs memory where there is none.
-#[expect(clippy::inline_always, reason = "some 15 instructions of every call")]
-#[inline(always)]
-fn ask_for_memory(key: &Key<'_>, needed: bool) -> Result<(), Error> {
-    if needed && key.out_of_memory() {
-        return Err(Error::OutOfMemory);
-    }
-    Ok(())
-}
-
-/// Writes what an algorithm has to store as a text, and tells replicas and the AOF.
-#[expect(clippy::inline_always, reason = "some 15 instructions of every call")]
-#[inline(always)]
-fn store_text<S: State>(key: &mut Key<'_>, found: Found, change: &text::Change<S>) {
-    let text::Change::Set {
-        state,
-        expire_at_ms,
-        increment,
-    } = *change
-    else {
-        return delete(key);
+fn peek_lease(keys: &mut Keys<'_>, name: Str<'_>, call: LeaseCall<'_>) -> Result<Decision, Error> {
+    stats::LEASE.peeks.add_one();
+    let now = keys.server().now()?;
+    let id = keys.server().string(call.id).ok_or(Error::Internal)?;
+    let key = keys.open_to_read(name);
+    let mut leases = match &key {
+        Some(key) => LeaseKey::look_up(key, id.get(), now)?,
+        None => LeaseKey::NOTHING,
     };
-    if found.holds == Holds::Past {
-        key.delete();
-    }
-    let expire_at_ms = expire_at_ms.map(signed);
-    let text = state.encode();
-    key.set_text(&text);
-    if let Some(at) = expire_at_ms {
-        key.set_expire_at_ms(at);
-    }
-    key.modified();
-    match increment {
-        0 => key.replicate_set(&text, expire_at_ms),
-        by => key.replicate_increment(by),
-    }
+    Ok(leases.at(&call, now)?.peek()?)
 }
 
-/// Deletes a key, and tells replicas and the AOF.
-#[cold]
-fn delete(key: &mut Key<'_>) {
-    key.delete();
-    key.modified();
-    key.replicate_delete();
+/// A key of leases, as the call of one id sees it.
+pub(super) struct LeaseKey<'key> {
+    pub(super) found: Found,
+    set: Option<Set<'key>>,
+    own_end_ms: Option<u64>,
 }
 
-/// Changes a log of `len` entries, and tells replicas and the AOF.
-///
-/// # Errors
-///
-/// As those of [`Key::trim`], which comes first.
-fn store_log(key: &mut Key<'_>, found: Found, len: u64, change: &log::Change) -> Result<(), Error> {
-    // A list that loses all its entries is gone, and its expiry with it.
-    let emptied = change.leaving() >= len;
-    if emptied && change.appended == 0 {
-        delete(key);
-        return Ok(());
-    }
-    let entry = key.entry(&log::encode_entry(change.time))?;
-    let expire_at_ms = match change.expire_at_ms {
-        None if emptied => found.expire_at_ms,
-        fresh => fresh,
+impl<'key> LeaseKey<'key> {
+    const NOTHING: Self = Self {
+        found: Found::NOTHING,
+        set: None,
+        own_end_ms: None,
     };
-    if !emptied {
-        key.trim(change.oldest, change.newest)?;
-    } else if found.holds != Holds::Nothing {
-        key.delete();
-        key.replicate_delete();
+
+    pub(super) fn look_up(key: &'key View<'_>, id: Str<'_>, now: Timestamp) -> Result<Self, Error> {
+        let (found, set) = Found::look_up_set(key, now)?;
+        let own_end_ms = match &set {
+            Some(set) => set.score(id)?,
+            None => None,
+        };
+        Ok(Self {
+            found,
+            set,
+            own_end_ms,
+        })
     }
-    key.push(entry.get(), change.appended);
-    if let Some(at) = expire_at_ms.map(signed) {
-        key.set_expire_at_ms(at);
-        key.replicate_expiry(at);
+
+    /// How many leases it holds.
+    pub(super) fn count(&self) -> u64 {
+        self.set.as_ref().map_or(0, Leases::count)
     }
-    key.modified();
-    Ok(())
+
+    pub(super) fn at(
+        &mut self,
+        call: &LeaseCall<'_>,
+        now: Timestamp,
+    ) -> Result<LeaseSet<'_, Set<'key>>, Error> {
+        let stored = self.set.as_mut().map(|leases| lease::Stored {
+            leases,
+            own_end_ms: self.own_end_ms,
+            expire_at_ms: self.found.expire_at_ms,
+        });
+        Ok(LeaseSet::at(call.policy, call.hold, stored, now)?)
+    }
 }
 
 /// Counts and tells what is known once a call is decided and its key is closed.
 #[inline]
-fn notify(keys: &mut Keys<'_>, name: Str<'_>, allowed: bool, stepped_back: bool) {
+pub(super) fn notify(keys: &mut Keys<'_>, name: Str<'_>, allowed: bool, stepped_back: bool) {
     if stepped_back {
         stats::CLOCK_STEPS.add_one();
     }
     if !allowed {
         keys.notify_refused(name);
-    }
-}
-
-/// What was found in a key.
-#[derive(Clone, Copy)]
-struct Found {
-    expire_at_ms: Option<u64>,
-    holds: Holds,
-}
-
-/// What a key holds, as far as a call is concerned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
-    Nothing,
-    /// Something whose TTL has passed, and which the server has yet to delete.
-    Past,
-    /// State, of the type that the command keeps it in.
-    State,
-}
-
-impl Found {
-    const NOTHING: Self = Self {
-        expire_at_ms: None,
-        holds: Holds::Nothing,
-    };
-
-    /// Looks into a key and checks its type.
-    ///
-    /// One whose TTL has passed counts as absent, whatever it holds, even while the server still
-    /// shows it, as it may for as long as a script runs.
-    fn look_up(key: &View<'_>, kind: Kind, now: Timestamp) -> Result<Self, Error> {
-        let actual = key.kind();
-        if actual == Kind::Nothing {
-            return Ok(Self::NOTHING);
-        }
-        let found = Self::existing(key, now);
-        if actual != kind && found.is_live() {
-            return Err(Error::WrongType);
-        }
-        Ok(found)
-    }
-
-    /// Looks into a key that is to hold a string, and gives what counts of it.
-    fn look_up_text<'key>(
-        key: &'key View<'_>,
-        now: Timestamp,
-    ) -> Result<(Self, Option<Stored<'key>>), Error> {
-        let (found, text) = match key.text() {
-            // What has bytes of text is a string: one question less for most calls.
-            Some(text @ [_, ..]) => (Self::existing(key, now), text),
-            _ => (Self::look_up(key, Kind::String, now)?, &[][..]),
-        };
-        let stored = found.is_live().then_some(Stored {
-            text,
-            expire_at_ms: found.expire_at_ms,
-        });
-        Ok((found, stored))
-    }
-
-    /// Looks into a key that is to hold a list, and gives what counts of it.
-    fn look_up_list<'key>(
-        key: &'key View<'_>,
-        now: Timestamp,
-    ) -> Result<(Self, Option<List<'key>>), Error> {
-        let found = Self::look_up(key, Kind::List, now)?;
-        Ok((found, found.is_live().then(|| key.list())))
-    }
-
-    /// What is found in a key that exists and is of the right type.
-    fn existing(key: &View<'_>, now: Timestamp) -> Self {
-        let expire_at_ms = key.expire_at_ms();
-        let past = expire_at_ms.is_some_and(|at| at < now.as_ms());
-        Self {
-            expire_at_ms,
-            holds: if past { Holds::Past } else { Holds::State },
-        }
-    }
-
-    /// Whether it counts, and not as absent.
-    fn is_live(self) -> bool {
-        self.holds == Holds::State
     }
 }

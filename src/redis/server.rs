@@ -3,7 +3,7 @@
 //! The wrappers are safe: a [`Server`] exists only inside a command callback, on the server's main
 //! thread, and everything it hands out is borrowed from it. Keys are `keys`' to open.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int, c_long};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -13,8 +13,9 @@ use redis_module::raw::{self, RedisModuleCallReply, RedisModuleCtx, RedisModuleS
 
 use super::api::{self, Api};
 use crate::clock::Timestamp;
-use crate::decision::Decision;
-use crate::error::Error;
+use crate::decimal;
+use crate::decision::{Decision, Verdict};
+use crate::error::{Error, ErrorOf};
 
 /// The context of one command call.
 #[derive(Clone, Copy)]
@@ -133,10 +134,27 @@ impl<'call> Args<'call> {
         Ok(Str(*key, PhantomData))
     }
 
+    /// The arguments that name keys, as many as the argument before them says.
+    pub(super) fn counted_keys(self, count: usize) -> Result<&'call [Str<'call>], Error> {
+        let keys = self.argv.get(2..).and_then(|argv| argv.get(..count));
+        // SAFETY: a `Str` is such a pointer, and these strings live for the call.
+        keys.map(|keys| unsafe { slice::from_raw_parts(keys.as_ptr().cast(), keys.len()) })
+            .ok_or(Error::Syntax)
+    }
+
+    /// What follows the command's name.
+    pub(super) fn after_name(self) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
+        self.after(1)
+    }
+
     /// What follows the key.
     pub(super) fn after_key(self) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
-        let after_key = self.argv.get(2..).unwrap_or_default();
-        after_key
+        self.after(2)
+    }
+
+    fn after(self, count: usize) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
+        let after = self.argv.get(count..).unwrap_or_default();
+        after
             .iter()
             .map(move |arg| self.server.bytes(Str(*arg, PhantomData)))
     }
@@ -209,7 +227,7 @@ impl<'call> Server<'call> {
     }
 
     /// The bytes of a string.
-    fn bytes(self, string: Str<'call>) -> &'call [u8] {
+    pub(super) fn bytes(self, string: Str<'call>) -> &'call [u8] {
         let mut len = 0;
         // SAFETY: the string is live for the call, so that its bytes are what comes back, and nobody
         // writes to them meanwhile.
@@ -230,21 +248,67 @@ impl<'call> Server<'call> {
         })
     }
 
-    /// Replies with a decision or an error.
-    pub(super) fn reply(self, result: Result<Decision, Error>) -> c_int {
-        // SAFETY: the context is that of the running command, and error texts are C strings.
+    /// Whether the server runs the command only to be told where its keys are.
+    pub(super) fn asks_for_keys(self) -> bool {
+        // SAFETY: the context is that of the running command.
+        unsafe { (self.loaded.api.is_keys_position_request)(self.ctx) != 0 }
+    }
+
+    /// Tells where so many keys are that follow the first argument.
+    pub(super) fn tell_keys(self, count: usize) {
+        for place in (2..).take(count) {
+            // SAFETY: the server asks for this, and has an argument there.
+            unsafe { (self.loaded.api.key_at_pos_with_flags)(self.ctx, place, api::READ_WRITE) };
+        }
+    }
+
+    /// Replies with a decision.
+    pub(super) fn reply(self, decision: Decision) -> c_int {
+        self.reply_array(5);
+        for integer in decision.reply() {
+            self.reply_integer(integer);
+        }
+        api::OK
+    }
+
+    /// Replies with what several limits come to, and the decision of each.
+    pub(super) fn reply_all(self, verdict: &Verdict, decisions: &[Decision]) -> c_int {
+        self.reply_array(3);
+        self.reply_integer(i64::from(verdict.is_admitted));
+        self.reply_integer(verdict.retry_after.reply());
+        self.reply_array(decisions.len());
+        for decision in decisions {
+            self.reply(*decision);
+        }
+        api::OK
+    }
+
+    #[inline]
+    fn reply_array(self, len: usize) {
+        let len = c_long::try_from(len).unwrap_or(0);
+        // SAFETY: the context is that of the running command.
+        unsafe { (self.loaded.api.reply_with_array)(self.ctx, len) };
+    }
+
+    #[inline]
+    fn reply_integer(self, integer: i64) {
+        // SAFETY: the context is that of the running command.
+        unsafe { (self.loaded.api.reply_with_long_long)(self.ctx, integer) };
+    }
+
+    /// Replies with an error.
+    #[cold]
+    pub(super) fn reply_error(self, error: ErrorOf) -> c_int {
+        let numbered = error.numbered_text();
+        let text = numbered
+            .as_deref()
+            .and_then(|text| CStr::from_bytes_with_nul(text).ok())
+            .unwrap_or(error.error.text());
+        // SAFETY: the context is that of the running command; the server copies the C string.
         unsafe {
-            match result {
-                Ok(decision) => {
-                    let reply = decision.reply();
-                    (self.loaded.api.reply_with_array)(self.ctx, 5);
-                    for integer in reply {
-                        (self.loaded.api.reply_with_long_long)(self.ctx, integer);
-                    }
-                    api::OK
-                }
-                Err(Error::Arity) => (self.loaded.api.wrong_arity)(self.ctx),
-                Err(error) => (self.loaded.api.reply_with_error)(self.ctx, error.text().as_ptr()),
+            match error.error {
+                Error::Arity => (self.loaded.api.wrong_arity)(self.ctx),
+                _ => (self.loaded.api.reply_with_error)(self.ctx, text.as_ptr()),
             }
         }
     }
@@ -269,14 +333,26 @@ impl<'call> Reply<'call> {
         NonNull::new(reply).map(|reply| Self { server, reply })
     }
 
-    /// Whether the text of the answer begins so.
-    pub(super) fn begins(&self, text: &[u8]) -> bool {
+    /// The answer as the protocol writes it.
+    fn text(&self) -> &[u8] {
         let mut len = 0;
         // SAFETY: the reply is live, and its text with it.
         unsafe {
             let answer = (self.server.api().call_reply_proto)(self.reply.as_ptr(), &raw mut len);
-            bytes_at(answer.cast(), len).starts_with(text)
+            bytes_at(answer.cast(), len)
         }
+    }
+
+    /// Whether the text of the answer begins so.
+    pub(super) fn begins(&self, text: &[u8]) -> bool {
+        self.text().starts_with(text)
+    }
+
+    /// The number that the answer is, or that is the last of its strings.
+    pub(super) fn number(&self) -> Option<u64> {
+        let text = self.text().strip_suffix(b"\r\n")?;
+        let last = text.rsplit(|byte| *byte == b'\n').next()?;
+        decimal::parse(last.strip_prefix(b":").unwrap_or(last))
     }
 }
 

@@ -12,7 +12,8 @@ use redis_module::raw::{self, RedisModuleInfoCtx};
 use super::api::{self, c_text};
 use crate::decision::{Decision, RetryAfter};
 use crate::error::Error;
-use crate::policy::{Charge, Policy};
+use crate::policy::{Charge, Hold, Policy};
+use crate::request::{AnyCall, Call};
 
 /// One count. It is written by commands alone, which never run at the same time.
 pub(super) struct Count(AtomicU64);
@@ -39,7 +40,7 @@ impl Count {
 pub(super) struct Calls {
     admitted: Count,
     refused: Count,
-    /// Those of the refused whose cost is above the limit.
+    /// Those of the refused that can never be admitted: their cost is above the limit.
     above_limit: Count,
     invalid_arguments: Count,
     /// State that is none of the command's, or of another type.
@@ -51,6 +52,10 @@ pub(super) struct Calls {
     forced: Count,
     /// Calls that asked for as many units as there are, and got some, but not all that they asked for.
     partial: Count,
+    /// Leases that were released.
+    releases: Count,
+    /// Leases to renew or to release that were not live.
+    not_live: Count,
     /// How often `RL.PEEK` was asked for the same algorithm.
     pub(super) peeks: Count,
 }
@@ -67,20 +72,23 @@ impl Calls {
             refunds: Count::new(),
             forced: Count::new(),
             partial: Count::new(),
+            releases: Count::new(),
+            not_live: Count::new(),
             peeks: Count::new(),
         }
     }
 
-    pub(super) fn count(&self, result: &Result<Decision, Error>) {
-        match result {
-            Ok(decision) if decision.is_admitted() => self.admitted.add_one(),
-            Ok(decision) => {
-                self.refused.add_one();
-                if decision.retry_after == RetryAfter::Never {
-                    self.above_limit.add_one();
-                }
+    /// Counts a call that was admitted or refused.
+    #[expect(clippy::inline_always, reason = "some 10 instructions of every call")]
+    #[inline(always)]
+    pub(super) fn count(&self, is_admitted: bool, retry_after: RetryAfter) {
+        if is_admitted {
+            self.admitted.add_one();
+        } else {
+            self.refused.add_one();
+            if retry_after == RetryAfter::Never {
+                self.above_limit.add_one();
             }
-            Err(error) => self.count_error(*error),
         }
     }
 
@@ -96,8 +104,25 @@ impl Calls {
         }
     }
 
+    /// The same of a call on leases.
+    pub(super) fn count_hold(&self, hold: Hold, decision: &Decision) {
+        match (hold, decision.is_admitted()) {
+            (Hold::Release, true) => self.releases.add_one(),
+            (Hold::Release | Hold::Renew, false) => self.not_live.add_one(),
+            (Hold::Take | Hold::Renew, _) => {}
+        }
+    }
+
+    /// The same of one limit of an admitted call with several.
+    pub(super) fn count_kind(&self, call: &AnyCall<'_>, decision: &Decision) {
+        match call {
+            AnyCall::Units(Call { charge, .. }) => self.count_settled(*charge, decision),
+            AnyCall::Lease(call) => self.count_hold(call.hold, decision),
+        }
+    }
+
     #[cold]
-    fn count_error(&self, error: Error) {
+    pub(super) fn count_error(&self, error: Error) {
         let count = match error {
             Error::InvalidState | Error::WrongType => &self.invalid_state,
             Error::OutOfMemory => &self.out_of_memory,
@@ -105,7 +130,7 @@ impl Calls {
             Error::Internal => &INTERNAL_ERRORS,
             Error::Arity
             | Error::Limit
-            | Error::ExactLimit
+            | Error::EntryLimit
             | Error::Window
             | Error::Capacity
             | Error::Refill
@@ -113,6 +138,10 @@ impl Calls {
             | Error::Cost
             | Error::UpTo
             | Error::Refund
+            | Error::Ttl
+            | Error::Id
+            | Error::KeyCount
+            | Error::SameKeys
             | Error::FillTime
             | Error::Syntax => &self.invalid_arguments,
         };
@@ -123,6 +152,8 @@ impl Calls {
 pub(super) static FIXED: Calls = Calls::new();
 pub(super) static TOKEN: Calls = Calls::new();
 pub(super) static SLIDE: Calls = Calls::new();
+pub(super) static LEASE: Calls = Calls::new();
+pub(super) static ALL: Calls = Calls::new();
 /// Here *admitted* and *refused* are what a call would have been.
 pub(super) static PEEK: Calls = Calls::new();
 /// Calls that found their key's stored time more than the jitter ahead, and moved it back.
@@ -148,13 +179,13 @@ struct Section {
 }
 
 macro_rules! calls {
-    ($name:literal, $calls:ident $(, $more:ident)*) => {
+    ($name:literal, $calls:ident $(, [$above_limit:ident])? $(, $more:ident)*) => {
         Section {
             name: c_text(concat!($name, "\0")),
             fields: &[
                 calls!(@ $name, $calls, "admitted", admitted),
                 calls!(@ $name, $calls, "refused", refused),
-                calls!(@ $name, $calls, "refused_above_limit", above_limit),
+                $(calls!(@ $name, $calls, "refused_above_limit", $above_limit),)?
                 calls!(@ $name, $calls, "invalid_arguments", invalid_arguments),
                 calls!(@ $name, $calls, "invalid_state", invalid_state),
                 $(calls!(@ $name, $calls, stringify!($more), $more),)*
@@ -166,10 +197,11 @@ macro_rules! calls {
     };
 }
 
-static SECTIONS: [Section; 5] = [
+static SECTIONS: [Section; 7] = [
     calls!(
         "fixed",
         FIXED,
+        [above_limit],
         out_of_memory,
         refunds,
         forced,
@@ -179,6 +211,7 @@ static SECTIONS: [Section; 5] = [
     calls!(
         "token",
         TOKEN,
+        [above_limit],
         out_of_memory,
         refunds,
         forced,
@@ -188,13 +221,25 @@ static SECTIONS: [Section; 5] = [
     calls!(
         "slide",
         SLIDE,
+        [above_limit],
         out_of_memory,
         refunds,
         forced,
         partial,
         peeks
     ),
-    calls!("peek", PEEK),
+    calls!("lease", LEASE, out_of_memory, releases, not_live, peeks),
+    calls!(
+        "all",
+        ALL,
+        [above_limit],
+        out_of_memory,
+        refunds,
+        forced,
+        releases,
+        not_live
+    ),
+    calls!("peek", PEEK, [above_limit]),
     Section {
         name: c"health",
         fields: &[

@@ -1,0 +1,350 @@
+//! `RL.LEASE`: how many at once.
+//!
+//! A counting semaphore whose permits end by themselves, as a lease does (Gray and Cheriton, 1989):
+//! a holder that crashed gives its place back when its time is up.
+//!
+//! ```text
+//! live = leases that end after now
+//! admitted if the id's own lease is live, or if live < limit;  the id's lease ends at now + ttl
+//! ```
+//!
+//! So a call that is sent again takes no second place, and a lease is renewed by taking it again. All
+//! instants are whole milliseconds. Nothing is stored of the clock: after a step back leases last
+//! longer by the step, as every TTL of the server does.
+//!
+//! ```
+//! use redis_rl::clock::Timestamp;
+//! use redis_rl::limiter::lease::{Change, LeaseSet, Stored};
+//! use redis_rl::policy::{Hold, LeasePolicy, Span, Units};
+//!
+//! let policy = LeasePolicy::new(Units::new(2).unwrap(), Span::from_ms(30_000).unwrap()).unwrap();
+//! let now = Timestamp::from_us(1_779_331_200_000_000).unwrap();
+//! // Both places are taken, by others; the first is free in 10 s.
+//! let ms = now.as_ms();
+//! let mut ends = vec![ms + 10_000, ms + 20_000];
+//! let expire_at_ms = Some(ms + 60_000);
+//! let stored = Stored { leases: &mut ends, own_end_ms: None, expire_at_ms };
+//! let mut set = LeaseSet::at(policy, Hold::Take, Some(stored), now).unwrap();
+//! assert_eq!(set.decide().unwrap().reply(), [0, 2, 0, 10_000, 20_000]);
+//! assert_eq!(set.change(), None);
+//!
+//! // The one that has the first place keeps it, for another 30 s.
+//! let stored = Stored { leases: &mut ends, own_end_ms: Some(ms + 10_000), expire_at_ms };
+//! let mut set = LeaseSet::at(policy, Hold::Take, Some(stored), now).unwrap();
+//! assert_eq!(set.decide().unwrap().reply(), [1, 2, 0, 0, 30_000]);
+//! let change = Change::Hold { end_ms: ms + 30_000, over: 0, expire_at_ms: None };
+//! assert_eq!(set.change(), Some(change));
+//! ```
+
+use super::{Lifetime, Plan};
+use crate::clock::Timestamp;
+use crate::decision::{Decision, RetryAfter};
+use crate::error::InvalidState;
+use crate::policy::{Hold, LeasePolicy, MAX_LEASES, MAX_SPAN_MS};
+
+/// The leases that a key holds, in the order in which they end.
+pub trait Leases {
+    /// How many there are, those that are over included.
+    fn count(&self) -> u64;
+
+    /// When the lease at a rank ends, 0 being the one that ends first.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidState`] if that is no whole number.
+    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState>;
+
+    /// How many end at an instant or before, in ms since the epoch.
+    fn over(&mut self, now_ms: u64) -> u64;
+}
+
+/// The ends of all leases, sorted.
+impl Leases for Vec<u64> {
+    fn count(&self) -> u64 {
+        u64::try_from(self.len()).unwrap_or(u64::MAX)
+    }
+
+    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+        let end_ms = usize::try_from(rank).ok().and_then(|rank| self.get(rank));
+        end_ms.copied().ok_or(InvalidState)
+    }
+
+    fn over(&mut self, now_ms: u64) -> u64 {
+        let over = self.partition_point(|end_ms| *end_ms <= now_ms);
+        u64::try_from(over).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a key of the right type holds, as the call of one id sees it.
+#[derive(Debug)]
+pub struct Stored<'a, L> {
+    /// The leases, at least one.
+    pub leases: &'a mut L,
+    /// When the id's own ends, in ms since the epoch; `None` if it is not among them.
+    pub own_end_ms: Option<u64>,
+    /// When the key expires, in ms since the epoch; `None` without a TTL.
+    pub expire_at_ms: Option<u64>,
+}
+
+/// The first instant at which a lease can end: the clock's first, in ms.
+const MIN_END_MS: u64 = Timestamp::MIN.as_ms();
+/// The last one: that of a lease of 100 years, taken at the clock's last instant.
+const MAX_END_MS: u64 = Timestamp::MAX.as_ms().saturating_add(MAX_SPAN_MS);
+
+/// A change to a set of leases, in the order in which it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The lease of the call's id lasts from now on.
+    Hold {
+        /// When it ends, in ms since the epoch.
+        end_ms: u64,
+        /// How many are over, and leave.
+        over: u64,
+        /// The new expiry in ms since the epoch; `None` keeps the one that is there.
+        expire_at_ms: Option<u64>,
+    },
+    /// The lease of the call's id leaves, and others are live.
+    Release {
+        /// How many are over, and leave too.
+        over: u64,
+    },
+    /// No lease is live any more: the key goes.
+    Delete,
+}
+
+impl Change {
+    /// How many are over, and leave while others stay.
+    #[must_use]
+    pub const fn over(&self) -> u64 {
+        match self {
+            Self::Hold { over, .. } | Self::Release { over } => *over,
+            Self::Delete => 0,
+        }
+    }
+}
+
+/// Leases at one instant, as one call sees them.
+pub struct LeaseSet<'a, L> {
+    policy: LeasePolicy,
+    hold: Hold,
+    now_ms: u64,
+    leases: Option<&'a mut L>,
+    /// When the key expires.
+    expire_at_ms: Option<u64>,
+    /// Leases that the key holds, and how many of them are over.
+    count: u64,
+    over: u64,
+    /// When the last one ends; now, if none is live.
+    last_ms: u64,
+    /// Whether the id's own is in the set, and when it ends if it is live.
+    is_member: bool,
+    own_end_ms: Option<u64>,
+    change: Option<Change>,
+}
+
+impl<'a, L: Leases> LeaseSet<'a, L> {
+    /// The leases as they stand at an instant, from those of a key and its expiry.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidState`] if the key has no expiry, or more than [`MAX_LEASES`] leases, or if one that
+    /// is read (the last one and the id's own always are) ends at no instant that a lease can.
+    pub fn at(
+        policy: LeasePolicy,
+        hold: Hold,
+        stored: Option<Stored<'a, L>>,
+        now: Timestamp,
+    ) -> Result<Self, InvalidState> {
+        let now_ms = now.as_ms();
+        let mut set = Self {
+            policy,
+            hold,
+            now_ms,
+            leases: None,
+            expire_at_ms: None,
+            count: 0,
+            over: 0,
+            last_ms: now_ms,
+            is_member: false,
+            own_end_ms: None,
+            change: None,
+        };
+        if let Some(stored) = stored {
+            let leases = stored.leases;
+            set.expire_at_ms = Some(stored.expire_at_ms.ok_or(InvalidState)?);
+            set.count = leases.count();
+            if !(1..=MAX_LEASES).contains(&set.count) {
+                return Err(InvalidState);
+            }
+            let last_ms = valid(leases.end_at(set.count.saturating_sub(1))?)?;
+            set.last_ms = last_ms.max(now_ms);
+            set.over = leases.over(now_ms);
+            if set.over > 0 {
+                valid(leases.end_at(0)?)?;
+            }
+            if let Some(own_end_ms) = stored.own_end_ms {
+                set.is_member = true;
+                set.own_end_ms = Some(valid(own_end_ms)?).filter(|end_ms| *end_ms > now_ms);
+            }
+            set.leases = Some(leases);
+        }
+        Ok(set)
+    }
+
+    fn live(&self) -> u64 {
+        self.count.saturating_sub(self.over)
+    }
+
+    /// How many more can be taken while so many are live.
+    fn remaining(&self, live: u64) -> u64 {
+        self.policy.limit().get().saturating_sub(live)
+    }
+
+    /// Tells what [`Self::decide`] would, with nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidState`] if a lease that is read for it ends at no instant that a lease can.
+    pub fn peek(&mut self) -> Result<Decision, InvalidState> {
+        let limit = self.policy.limit().get();
+        let retry_after = match (self.hold, self.own_end_ms) {
+            (_, Some(_)) => RetryAfter::Ms(0),
+            (Hold::Renew | Hold::Release, None) => RetryAfter::Never,
+            (Hold::Take, None) => match self.live().checked_sub(limit) {
+                None => RetryAfter::Ms(0),
+                // So many, and one more, have to end.
+                Some(too_many) => {
+                    let ends_ms = self.end_at(self.over.saturating_add(too_many))?;
+                    RetryAfter::Ms(ends_ms.saturating_sub(self.now_ms))
+                }
+            },
+        };
+        let live = self.live();
+        let allowed = u64::from(retry_after == RetryAfter::Ms(0));
+        Ok(self.decision(allowed, live, retry_after, self.last_ms))
+    }
+
+    /// Judges the call, and does what it says if it is admitted.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::peek`].
+    pub fn decide(&mut self) -> Result<Decision, InvalidState> {
+        let told = self.peek()?;
+        if told.is_admitted() {
+            self.admit()
+        } else {
+            Ok(told)
+        }
+    }
+
+    /// Does what the call says, which is admitted.
+    fn admit(&mut self) -> Result<Decision, InvalidState> {
+        let own = u64::from(self.own_end_ms.is_some());
+        let others = self.live().saturating_sub(own);
+        let others_end_ms = self.others_end_ms(others)?;
+        let (live, last_ms) = match self.hold {
+            Hold::Take | Hold::Renew => {
+                let end_ms = self.now_ms.saturating_add(self.policy.ttl().as_ms());
+                let last_ms = others_end_ms.max(end_ms);
+                self.change = Some(Change::Hold {
+                    end_ms,
+                    over: self.over,
+                    expire_at_ms: self.lifetime(last_ms).renew(self.expire_at_ms),
+                });
+                (others.saturating_add(1), last_ms)
+            }
+            Hold::Release => {
+                self.change = Some(match others {
+                    0 => Change::Delete,
+                    _ => Change::Release { over: self.over },
+                });
+                (others, others_end_ms)
+            }
+        };
+        Ok(self.decision(1, live, RetryAfter::Ms(0), last_ms))
+    }
+
+    fn decision(&self, allowed: u64, live: u64, retry_after: RetryAfter, last_ms: u64) -> Decision {
+        Decision {
+            allowed,
+            limit: self.policy.limit(),
+            remaining: self.remaining(live),
+            retry_after,
+            reset_after_ms: last_ms.saturating_sub(self.now_ms),
+        }
+    }
+
+    /// When the last of so many live leases but the id's own ends; now, if there is none.
+    fn others_end_ms(&mut self, others: u64) -> Result<u64, InvalidState> {
+        match self.own_end_ms {
+            _ if others == 0 => Ok(self.now_ms),
+            // Its own is the last, or ends with the last: so it is one of the last two.
+            Some(own_end_ms) if own_end_ms == self.last_ms => {
+                self.end_at(self.count.saturating_sub(2))
+            }
+            _ => Ok(self.last_ms),
+        }
+    }
+
+    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+        match &mut self.leases {
+            Some(leases) => valid(leases.end_at(rank)?),
+            None => Ok(self.now_ms),
+        }
+    }
+
+    /// The key may go once the last lease has ended. The expiry is set with as much slack as a key
+    /// may have, so that leases that come and go rarely need a new one.
+    fn lifetime(&self, last_ms: u64) -> Lifetime {
+        let lasts_ms = last_ms.saturating_sub(self.now_ms);
+        // 10^13 + 2 × 3.2 × 10^12, also where the clock was set back by all its range.
+        let most_ms = last_ms.saturating_add(lasts_ms).saturating_add(1_000);
+        Lifetime {
+            least_ms: last_ms,
+            most_ms,
+            fresh_ms: most_ms,
+        }
+    }
+
+    /// What is to be stored of a call that was decided; `None` if nothing is.
+    #[must_use]
+    pub fn change(&self) -> Option<Change> {
+        self.change
+    }
+
+    /// Whether the set is larger after the call, and so needs memory.
+    #[must_use]
+    pub fn lengthens(&self) -> bool {
+        matches!(self.change, Some(Change::Hold { over: 0, .. })) && !self.is_member
+    }
+
+    /// What the call comes to as one of several, which are admitted only together.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::peek`].
+    pub fn plan(&mut self) -> Result<Plan<Change>, InvalidState> {
+        let alone = self.peek()?;
+        let together = if alone.is_admitted() {
+            self.admit()?
+        } else {
+            alone
+        };
+        Ok(Plan {
+            alone,
+            together,
+            change: self.change,
+            step: None,
+        })
+    }
+}
+
+/// An instant at which a lease can end, in ms since the epoch.
+fn valid(end_ms: u64) -> Result<u64, InvalidState> {
+    if (MIN_END_MS..=MAX_END_MS).contains(&end_ms) {
+        Ok(end_ms)
+    } else {
+        Err(InvalidState)
+    }
+}
