@@ -49,23 +49,24 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// That of no limit: nothing stands in the way.
-    pub const NOTHING: Self = Self {
-        is_admitted: true,
-        retry_after: RetryAfter::Ms(0),
-    };
-
-    /// With one limit more that can stand in the way.
+    /// Whether anything may be stored: a refused call changes a stored time at most, and not even
+    /// that if it is refused for ever.
     #[must_use]
-    pub fn and(self, decision: &Decision) -> Self {
-        Self {
-            is_admitted: self.is_admitted && decision.is_admitted(),
-            retry_after: self.retry_after.max(decision.retry_after),
-        }
+    pub fn stores(&self) -> bool {
+        self.is_admitted || self.retry_after != RetryAfter::Never
     }
 }
 
 impl Decision {
+    /// Whether the call was admitted, and when it will be.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        Verdict {
+            is_admitted: self.is_admitted(),
+            retry_after: self.retry_after,
+        }
+    }
+
     /// Whether the call was admitted, or, if it was forced, would have been.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {

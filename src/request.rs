@@ -224,29 +224,44 @@ fn hold<'a>(words: &mut impl Words<'a>, asks: Asks) -> Hold {
 /// look changes nothing.
 pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<AnyCall<'a>, Error> {
     let algorithm = words.next().ok_or(Error::Arity)?;
-    let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
-    let least = if is(TOKEN) || is(LEASE) { 3 } else { 2 };
+    let least = match lower_case(algorithm) {
+        TOKEN | LEASE => 3,
+        _ => 2,
+    };
     if words.len() < least {
         return Err(Error::Arity);
     }
     read_any(algorithm, &mut words, Asks::Look)
 }
 
-/// Parses `numkeys key [key …] policy [policy …]`, all that `RL.ALL` takes, into `calls`, which has
-/// as many as there are keys. The keys themselves are passed over.
+/// Parses `numkeys`, with which `RL.ALL` begins. As many keys follow.
 ///
 /// # Errors
 ///
-/// [`Error::KeyCount`]; [`Error::Syntax`] where there are fewer policies than keys, or more, or one
-/// is cut short; and those of each policy's own command, with its number where there are several;
-/// [`Error::Syntax`] for `UPTO`.
-pub fn all<'a>(mut words: impl Words<'a>, calls: &mut Calls<'a>) -> Result<(), ErrorOf> {
-    let count = pass_keys(&mut words)?;
-    for nth in 0..count {
+/// [`Error::Arity`] or [`Error::KeyCount`].
+pub fn key_count(word: Option<&[u8]>) -> Result<usize, Error> {
+    decimal::parse(word.ok_or(Error::Arity)?)
+        .and_then(|count| usize::try_from(count).ok())
+        .filter(|count| (1..=MAX_LIMITS).contains(count))
+        .ok_or(Error::KeyCount)
+}
+
+/// Parses `policy [policy …]`, what follows so many keys of `RL.ALL`, one for each, into `calls`.
+///
+/// # Errors
+///
+/// [`Error::Syntax`] where there are fewer policies than keys, or more, or one is cut short, or has
+/// `UPTO`; and those of each policy's own command, with its number where there are several.
+pub fn policies<'a>(
+    mut words: impl Words<'a>,
+    count: usize,
+    calls: &mut Calls<'a>,
+) -> Result<(), ErrorOf> {
+    for index in 0..count {
         let algorithm = words.next().ok_or(Error::Syntax)?;
         let call = read_any(algorithm, &mut words, Asks::Several).map_err(|error| match error {
             Error::Arity => Error::Syntax.into(),
-            error => error.of(nth, count),
+            error => error.of(index, count),
         })?;
         calls.push(call);
     }
@@ -254,47 +269,38 @@ pub fn all<'a>(mut words: impl Words<'a>, calls: &mut Calls<'a>) -> Result<(), E
     Ok(())
 }
 
-/// Reads `numkeys key [key …]`, with which `RL.ALL` begins, and leaves what follows: how many keys
-/// there are.
-///
-/// # Errors
-///
-/// [`Error::Arity`], [`Error::KeyCount`], or [`Error::Syntax`] where there are fewer words.
-pub fn pass_keys<'a>(words: &mut impl Words<'a>) -> Result<usize, Error> {
-    let count = decimal::parse(words.next().ok_or(Error::Arity)?)
-        .and_then(|count| usize::try_from(count).ok())
-        .filter(|count| (1..=MAX_LIMITS).contains(count))
-        .ok_or(Error::KeyCount)?;
-    for _ in 0..count {
-        words.next().ok_or(Error::Syntax)?;
-    }
-    Ok(count)
-}
-
 /// Reads what follows the name of an algorithm.
+#[expect(clippy::inline_always, reason = "some 30 instructions of every call")]
+#[inline(always)]
 fn read_any<'a>(
     algorithm: &[u8],
     words: &mut impl Words<'a>,
     asks: Asks,
 ) -> Result<AnyCall<'a>, Error> {
-    let is = |name: &[u8]| algorithm.eq_ignore_ascii_case(name);
-    if is(FIXED) {
-        read_fixed(words, asks).map(AnyCall::Units)
-    } else if is(TOKEN) {
-        read_token(words, asks).map(AnyCall::Units)
-    } else if is(SLIDE) {
-        read_slide(words, asks).map(AnyCall::Units)
-    } else if is(LEASE) {
-        read_lease(words, asks).map(AnyCall::Lease)
-    } else {
-        Err(Error::Syntax)
+    match lower_case(algorithm) {
+        FIXED => read_fixed(words, asks).map(AnyCall::Units),
+        TOKEN => read_token(words, asks).map(AnyCall::Units),
+        SLIDE => read_slide(words, asks).map(AnyCall::Units),
+        LEASE => read_lease(words, asks).map(AnyCall::Lease),
+        _ => Err(Error::Syntax),
     }
 }
 
-const FIXED: &[u8] = b"FIXED";
-const TOKEN: &[u8] = b"TOKEN";
-const SLIDE: &[u8] = b"SLIDE";
-const LEASE: &[u8] = b"LEASE";
+/// A word of five letters, which are those of all algorithms' names, as a number; in lower case. Only
+/// a letter becomes one by the bit that makes lower case of it.
+const fn lower_case(word: &[u8]) -> u64 {
+    match *word {
+        [first, second, third, fourth, fifth] => {
+            u64::from_le_bytes([first, second, third, fourth, fifth, 0, 0, 0]) | 0x20_2020_2020
+        }
+        _ => 0,
+    }
+}
+
+const FIXED: u64 = lower_case(b"FIXED");
+const TOKEN: u64 = lower_case(b"TOKEN");
+const SLIDE: u64 = lower_case(b"SLIDE");
+const LEASE: u64 = lower_case(b"LEASE");
 const RENEW: &[u8] = b"RENEW";
 const RELEASE: &[u8] = b"RELEASE";
 const COST: &[u8] = b"COST";
@@ -474,8 +480,13 @@ mod tests {
     }
 
     fn several(line: &str) -> Result<Vec<AnyCall<'_>>, ErrorOf> {
+        let mut words = words(line);
+        let count = key_count(words.next())?;
+        for _ in 0..count {
+            words.next().ok_or(Error::Syntax)?;
+        }
         let mut calls = Calls::new();
-        all(words(line), &mut calls)?;
+        policies(words, count, &mut calls)?;
         Ok(calls.to_vec())
     }
 
@@ -483,7 +494,7 @@ mod tests {
     fn several_policies_follow_each_other_with_their_keywords() {
         fn one(line: &str) -> AnyCall<'_> {
             let mut calls = Calls::new();
-            all(words("1 k").chain(words(line)), &mut calls).unwrap();
+            policies(words(line), 1, &mut calls).unwrap();
             calls[0]
         }
         let policies = [

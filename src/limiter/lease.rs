@@ -36,7 +36,7 @@
 //! assert_eq!(set.change(), Some(change));
 //! ```
 
-use super::{Lifetime, Plan};
+use super::Lifetime;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, RetryAfter};
 use crate::error::InvalidState;
@@ -317,26 +317,6 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     #[must_use]
     pub fn lengthens(&self) -> bool {
         matches!(self.change, Some(Change::Hold { over: 0, .. })) && !self.is_member
-    }
-
-    /// What the call comes to as one of several, which are admitted only together.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Self::peek`].
-    pub fn plan(&mut self) -> Result<Plan<Change>, InvalidState> {
-        let alone = self.peek()?;
-        let together = if alone.is_admitted() {
-            self.admit()?
-        } else {
-            alone
-        };
-        Ok(Plan {
-            alone,
-            together,
-            change: self.change,
-            step: None,
-        })
     }
 }
 

@@ -190,62 +190,6 @@ pub trait Limiter: Sized {
             Charge::Refund(_) => Ok(self.given_back()),
         }
     }
-
-    /// What a call comes to as one of several, which are admitted only together. One that can't be
-    /// refused does not stand in the way, whatever it is told.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Self::wait_ms`].
-    #[inline]
-    fn plan(&mut self, charge: Charge) -> Result<Plan<Self::Change>, InvalidState> {
-        let alone = self.peek(charge)?;
-        let step = self.stepped_back().then(|| self.change());
-        if charge.can_be_refused() && !alone.is_admitted() {
-            return Ok(Plan {
-                alone,
-                together: alone,
-                change: None,
-                step,
-            });
-        }
-        let together = self.decide(charge)?;
-        Ok(Plan {
-            alone,
-            together,
-            change: self.stores(&together).then(|| self.change()),
-            step,
-        })
-    }
-}
-
-/// What one of several limits comes to, before it is known what the others say.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan<C> {
-    /// What a look tells: the answer if the call is refused.
-    pub alone: Decision,
-    /// The answer of its own command: the answer if the call is admitted.
-    pub together: Decision,
-    /// What is stored if the call is admitted.
-    pub change: Option<C>,
-    /// What is stored if the call is refused, but not for ever: the stored time alone, moved after a
-    /// step back of the clock.
-    pub step: Option<C>,
-}
-
-impl<C> Plan<C> {
-    /// The same with changes of another type.
-    pub fn map<D>(self, into: impl Fn(C) -> D) -> Plan<D> {
-        let Self {
-            alone, together, ..
-        } = self;
-        Plan {
-            alone,
-            together,
-            change: self.change.map(&into),
-            step: self.step.map(into),
-        }
-    }
 }
 
 /// The bounds within which a key's expiry has to lie, in ms since the epoch.

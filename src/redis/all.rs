@@ -15,243 +15,305 @@ use crate::clock::Timestamp;
 use crate::decision::{Decision, RetryAfter, Verdict};
 use crate::error::{Error, ErrorOf};
 use crate::limiter::fixed::{Counter, FixedWindow};
-use crate::limiter::lease;
 use crate::limiter::log::{self, Entries, Seen, SlidingLog};
 use crate::limiter::slide::{SlidingWindow, Windows};
 use crate::limiter::text::{self, TextLimiter};
 use crate::limiter::token::{Level, TokenBucket};
-use crate::limiter::{Limiter, Plan};
+use crate::limiter::{Limiter, lease};
 use crate::policy::{Charge, ExactPolicy, MAX_LIMITS, Policy};
 use crate::request::{AnyCall, Call, Calls, LeaseCall};
 
-/// What a call on several keys is answered.
-pub(super) struct Answer {
-    pub(super) verdict: Verdict,
-    /// Of each limit, in order.
-    pub(super) decisions: ArrayVec<Decision, MAX_LIMITS>,
-}
-
-/// Decides calls on as many keys, and charges all of them or none.
+/// Decides calls on as many keys, charges all of them or none, and replies.
 pub(super) fn decide(
     keys: &mut Keys<'_>,
     names: &[Str<'_>],
     calls: &Calls<'_>,
-) -> Result<Answer, ErrorOf> {
+) -> Result<Verdict, ErrorOf> {
     let server = keys.server();
     let now = server.now()?;
-    let mut open = keys.open_all(names)?;
-    let mut limits = ArrayVec::<Limit<'_>, MAX_LIMITS>::new();
-    for (index, (key, call)) in open.iter().zip(calls).enumerate() {
-        let limit = Limit::judge(server, key, call, now);
-        limits.push(limit.map_err(|error| error.of(index, calls.len()))?);
-    }
-    let answer = answer(calls, &limits);
-    if answer.verdict.is_admitted {
-        for (key, limit) in open.iter().zip(&limits) {
-            ask_for_memory(key, limit.needs_memory)?;
+    // Filled in their place: together these are some kilobytes, too much to be moved about.
+    let mut limits = Limits::new();
+    let verdict = {
+        let mut open = ArrayVec::new();
+        keys.open_all(names, &mut open)?;
+        let verdict = judge(server, &open, calls, now, &mut limits)?;
+        if verdict.is_admitted {
+            for (key, limit) in open.iter().zip(&limits) {
+                ask_for_memory(key, limit.needs_memory)?;
+            }
+        }
+        if verdict.stores() {
+            for (key, limit) in open.iter_mut().zip(&limits) {
+                if !limit.calls_server() {
+                    limit.store(key, now);
+                }
+            }
+        }
+        verdict
+    };
+    // These take a command of the server's, to which somebody may listen: no other key is open.
+    if verdict.stores() {
+        for (name, limit) in names.iter().zip(&limits) {
+            if limit.calls_server() {
+                limit.store(&mut keys.open_again(*name), now);
+            }
         }
     }
-    let mut last = ArrayVec::<_, MAX_LIMITS>::new();
-    for (mut key, (name, limit)) in open.drain(..).zip(names.iter().zip(&limits)) {
-        match limit.change(&answer.verdict) {
-            Some(change) if change.calls_server() => last.push((*name, limit, change)),
-            Some(change) => limit.store(&mut key, change, now),
-            None => {}
-        }
-    }
-    drop(open);
-    // These run commands of the server's, to which somebody may listen: no other key is open.
-    for (name, limit, change) in last {
-        limit.store(&mut keys.open_again(name), change, now);
-    }
-    for (index, call) in calls.iter().enumerate() {
-        let (Some(name), Some(limit)) = (names.get(index), limits.get(index)) else {
-            break;
+    for ((call, limit), name) in calls.iter().zip(&limits).zip(names) {
+        let is_told = if verdict.is_admitted {
+            stats::ALL.count_kind(call, &limit.decision);
+            call.is_forced()
+        } else {
+            call.can_be_refused()
         };
-        let stepped_back = limit.plan.step.is_some() && limit.change(&answer.verdict).is_some();
-        let is_refused = limit.is_refused(call, &answer.verdict);
+        let is_refused = is_told && !limit.decision.is_admitted();
+        let stepped_back = limit.stepped_back && limit.change.is_some() && verdict.stores();
         notify(keys, *name, !is_refused, stepped_back);
-        if answer.verdict.is_admitted {
-            stats::ALL.count_kind(call, &limit.plan.together);
-        }
     }
-    Ok(answer)
+    server.reply_all(&verdict, limits.iter().map(|limit| limit.decision));
+    Ok(verdict)
 }
 
-/// The answer, once all are judged.
-fn answer(calls: &Calls<'_>, limits: &[Limit<'_>]) -> Answer {
-    let told = |tell: fn(&Plan<Change>) -> Decision| {
-        let decisions: ArrayVec<_, MAX_LIMITS> =
-            limits.iter().map(|limit| tell(&limit.plan)).collect();
-        let asked = calls.iter().zip(&decisions);
-        let asked = asked.filter(|(call, _)| call.can_be_refused());
-        let verdict = asked.fold(Verdict::NOTHING, |verdict, (_, decision)| {
-            verdict.and(decision)
-        });
-        Answer { verdict, decisions }
+/// Judges every limit as if it were the only one, until one stands in the way. From then on they are
+/// only looked at, and so are those before it, once more.
+#[expect(clippy::inline_always, reason = "some 50 instructions of every call")]
+#[inline(always)]
+fn judge<'call>(
+    server: Server<'call>,
+    open: &[Key<'_>],
+    calls: &Calls<'_>,
+    now: Timestamp,
+    limits: &mut Limits<'call>,
+) -> Result<Verdict, ErrorOf> {
+    let mut at = Instant {
+        server,
+        now,
+        charges: true,
     };
-    let alone = told(|plan| plan.alone);
-    if alone.verdict.is_admitted {
-        told(|plan| plan.together)
-    } else {
-        alone
+    let mut retry_after = RetryAfter::Ms(0);
+    let mut before = 0;
+    for (index, (call, key)) in calls.iter().zip(open).enumerate() {
+        let told = at.judge(key, call, limits);
+        let told = told.map_err(|error| error.of(index, calls.len()))?;
+        if call.can_be_refused() {
+            if at.charges && !told.is_admitted {
+                // What those before have to wait for is that of a call that was admitted.
+                retry_after = RetryAfter::Ms(0);
+                before = index;
+                at.charges = false;
+            }
+            retry_after = retry_after.max(told.retry_after);
+        }
     }
+    if before > 0 {
+        at.look_again(open, calls, before, limits)?;
+    }
+    Ok(Verdict {
+        is_admitted: at.charges,
+        retry_after,
+    })
 }
+
+type Limits<'call> = ArrayVec<Limit<'call>, MAX_LIMITS>;
 
 /// One limit of several, judged.
 struct Limit<'call> {
+    /// What its own command would have answered, or, if the whole call is refused, what a look tells.
+    decision: Decision,
     found: Found,
-    plan: Plan<Change>,
-    /// Whether the change of an admitted call needs memory.
+    /// What is to be stored of it.
+    change: Option<Change<'call>>,
+    /// Whether that needs memory.
     needs_memory: bool,
-    /// Whose lease it is, if it is one.
-    id: Option<OwnStr<'call>>,
+    /// Whether the clock was set back.
+    stepped_back: bool,
 }
 
 /// What is to be stored of one limit.
-#[derive(Clone, Copy)]
-enum Change {
+enum Change<'call> {
     Counter(text::Change<Counter>),
     Level(text::Change<Level>),
     Windows(text::Change<Windows>),
     /// Of a log of so many entries.
     Log(log::Change, u64),
-    /// Of so many leases.
-    Leases(lease::Change, u64),
+    /// Of so many leases, those that are over included, and whose lease it is.
+    Leases(lease::Change, u64, OwnStr<'call>),
 }
 
-impl Change {
-    /// Whether it takes a command of the server's to make it.
-    fn calls_server(&self) -> bool {
-        match self {
-            Self::Counter(_) | Self::Level(_) | Self::Windows(_) => false,
-            Self::Log(change, _) => Key::trims_by_command(change.leaving()),
-            Self::Leases(change, _) => change.over() > 0,
-        }
-    }
+/// When limits are judged, and whether they are charged if they admit, or only looked at.
+struct Instant<'call> {
+    server: Server<'call>,
+    now: Timestamp,
+    charges: bool,
 }
 
-impl<'call> Limit<'call> {
+impl<'call> Instant<'call> {
+    /// Judges one limit and adds it to the others, where it is made: it is too large to be moved about.
+    #[expect(clippy::inline_always, reason = "some 60 instructions of every call")]
+    #[inline(always)]
     fn judge(
-        server: Server<'call>,
+        &self,
         key: &Key<'_>,
         call: &AnyCall<'_>,
-        now: Timestamp,
-    ) -> Result<Self, Error> {
+        limits: &mut Limits<'call>,
+    ) -> Result<Verdict, Error> {
         match call {
             AnyCall::Units(Call { policy, charge }) => match *policy {
                 Policy::Fixed(policy) => {
-                    Self::of_text::<FixedWindow>(key, policy, *charge, now, Change::Counter)
+                    self.judge_text::<FixedWindow>(key, policy, *charge, Change::Counter, limits)
                 }
                 Policy::Token(policy) => {
-                    Self::of_text::<TokenBucket>(key, policy, *charge, now, Change::Level)
+                    self.judge_text::<TokenBucket>(key, policy, *charge, Change::Level, limits)
                 }
                 Policy::Slide(policy) => {
-                    Self::of_text::<SlidingWindow>(key, policy, *charge, now, Change::Windows)
+                    self.judge_text::<SlidingWindow>(key, policy, *charge, Change::Windows, limits)
                 }
-                Policy::Exact(policy) => Self::of_log(key, policy, *charge, now),
+                Policy::Exact(policy) => self.judge_log(key, policy, *charge, limits),
             },
-            AnyCall::Lease(call) => Self::of_leases(server, key, call, now),
+            AnyCall::Lease(call) => self.judge_leases(key, call, limits),
         }
     }
 
-    fn of_text<L: TextLimiter>(
+    #[expect(clippy::inline_always, reason = "some 60 instructions of every call")]
+    #[inline(always)]
+    fn judge_text<L: TextLimiter>(
+        &self,
         key: &Key<'_>,
         policy: L::Policy,
         charge: Charge,
-        now: Timestamp,
-        into: impl Fn(L::Change) -> Change,
-    ) -> Result<Self, Error> {
-        let (found, stored) = Found::look_up_text(key, now)?;
-        let plan = L::at(policy, stored, now)?.plan(charge)?.map(into);
-        Ok(Self {
+        change: impl Fn(L::Change) -> Change<'call>,
+        limits: &mut Limits<'call>,
+    ) -> Result<Verdict, Error> {
+        let (found, stored) = Found::look_up_text(key, self.now)?;
+        let mut limiter = L::at(policy, stored, self.now)?;
+        let (decision, stores) = self.judge_units(&mut limiter, charge)?;
+        limits.push(Limit {
+            decision,
             found,
-            needs_memory: plan.change.is_some() && !found.is_live(),
-            plan,
-            id: None,
-        })
+            change: stores.then(|| change(limiter.change())),
+            needs_memory: stores && !found.is_live(),
+            stepped_back: limiter.stepped_back(),
+        });
+        Ok(decision.verdict())
     }
 
-    fn of_log(
+    #[inline(never)]
+    fn judge_log(
+        &self,
         key: &Key<'_>,
         policy: ExactPolicy,
         charge: Charge,
-        now: Timestamp,
-    ) -> Result<Self, Error> {
+        limits: &mut Limits<'call>,
+    ) -> Result<Verdict, Error> {
         let mut seen = Seen::new();
-        let (found, mut list) = Found::look_up_list(key, now)?;
+        let (found, mut list) = Found::look_up_list(key, self.now)?;
         let len = list.as_ref().map_or(0, List::count);
         let stored = list.as_mut().map(|list| (list, found.expire_at_ms));
-        let plan = SlidingLog::at(policy, stored, now, &mut seen)?.plan(charge)?;
-        let lengthens = |change: &log::Change| !found.is_live() || change.lengthens();
-        Ok(Self {
+        let mut limiter = SlidingLog::at(policy, stored, self.now, &mut seen)?;
+        let (decision, stores) = self.judge_units(&mut limiter, charge)?;
+        let change = stores.then(|| limiter.change());
+        limits.push(Limit {
+            decision,
             found,
-            needs_memory: plan.change.as_ref().is_some_and(lengthens),
-            plan: plan.map(|change| Change::Log(change, len)),
-            id: None,
-        })
+            change: change.map(|change| Change::Log(change, len)),
+            needs_memory: change.is_some_and(|change| !found.is_live() || change.lengthens()),
+            stepped_back: limiter.stepped_back(),
+        });
+        Ok(decision.verdict())
     }
 
-    fn of_leases(
-        server: Server<'call>,
+    #[inline(never)]
+    fn judge_leases(
+        &self,
         key: &Key<'_>,
         call: &LeaseCall<'_>,
-        now: Timestamp,
-    ) -> Result<Self, Error> {
-        let id = server.string(call.id).ok_or(Error::Internal)?;
-        let mut leases = LeaseKey::look_up(key, id.get(), now)?;
+        limits: &mut Limits<'call>,
+    ) -> Result<Verdict, Error> {
+        let id = self.server.string(call.id).ok_or(Error::Internal)?;
+        let mut leases = LeaseKey::look_up(key, id.get(), self.now)?;
         let (found, count) = (leases.found, leases.count());
-        let mut set = leases.at(call, now)?;
-        let plan = set.plan()?.map(|change| Change::Leases(change, count));
-        Ok(Self {
+        let mut limiter = leases.at(call, self.now)?;
+        let decision = if self.charges {
+            limiter.decide()?
+        } else {
+            limiter.peek()?
+        };
+        let change = limiter.change();
+        let needs_memory = limiter.lengthens();
+        limits.push(Limit {
+            decision,
             found,
-            needs_memory: set.lengthens(),
-            plan,
-            id: Some(id),
-        })
+            change: change.map(|change| Change::Leases(change, count, id)),
+            needs_memory,
+            stepped_back: false,
+        });
+        Ok(decision.verdict())
     }
 
-    /// What is stored of it once the verdict is known.
-    fn change(&self, verdict: &Verdict) -> Option<&Change> {
-        if verdict.is_admitted {
-            self.plan.change.as_ref()
-        } else if verdict.retry_after == RetryAfter::Never {
-            None
+    /// What a limiter of units tells, and whether there is something to store.
+    #[expect(
+        clippy::inline_always,
+        reason = "a limiter is too large to be moved about"
+    )]
+    #[inline(always)]
+    fn judge_units<L: Limiter>(
+        &self,
+        limiter: &mut L,
+        charge: Charge,
+    ) -> Result<(Decision, bool), Error> {
+        if self.charges {
+            let decision = limiter.decide(charge)?;
+            Ok((decision, limiter.stores(&decision)))
         } else {
-            self.plan.step.as_ref()
+            Ok((limiter.peek(charge)?, limiter.stepped_back()))
         }
     }
 
-    /// Whether it stood in the way, or was charged although it did not fit.
-    fn is_refused(&self, call: &AnyCall<'_>, verdict: &Verdict) -> bool {
-        if verdict.is_admitted {
-            call.is_forced() && !self.plan.together.is_admitted()
-        } else {
-            call.can_be_refused() && !self.plan.alone.is_admitted()
+    /// Looks again at so many that were charged before one refused.
+    #[cold]
+    fn look_again(
+        &self,
+        open: &[Key<'_>],
+        calls: &Calls<'_>,
+        count: usize,
+        limits: &mut Limits<'call>,
+    ) -> Result<(), ErrorOf> {
+        let mut looked_at = Limits::new();
+        for (index, (call, key)) in calls.iter().zip(open).take(count).enumerate() {
+            let told = self.judge(key, call, &mut looked_at);
+            told.map_err(|error| error.of(index, calls.len()))?;
+        }
+        for (limit, looked_at) in limits.iter_mut().zip(looked_at) {
+            *limit = looked_at;
+        }
+        Ok(())
+    }
+}
+
+impl Limit<'_> {
+    /// Whether it takes a command of the server's to store it.
+    #[inline]
+    fn calls_server(&self) -> bool {
+        match &self.change {
+            Some(Change::Log(change, _)) => Key::trims_by_command(change.leaving()),
+            Some(Change::Leases(change, ..)) => change.over() > 0,
+            _ => false,
         }
     }
 
-    /// Makes a change. It can't be refused: a server that refuses its own command has a defect, which
-    /// is counted, and the call goes on, as others are charged already.
-    fn store(&self, key: &mut Key<'_>, change: &Change, now: Timestamp) {
-        let stored = match change {
-            Change::Counter(change) => {
-                store_text(key, self.found, change);
-                Ok(())
+    /// Stores it. A server that refuses its own command has a defect, which is counted, and the call
+    /// goes on, as others are charged by then.
+    #[inline]
+    fn store(&self, key: &mut Key<'_>, now: Timestamp) {
+        let stored = match &self.change {
+            None => return,
+            Some(Change::Counter(change)) => return store_text(key, self.found, change),
+            Some(Change::Level(change)) => return store_text(key, self.found, change),
+            Some(Change::Windows(change)) => return store_text(key, self.found, change),
+            Some(Change::Log(change, len)) => store_log(key, self.found, *len, change),
+            Some(Change::Leases(change, count, id)) => {
+                store_leases(key, self.found, *count, id.get(), change, now)
             }
-            Change::Level(change) => {
-                store_text(key, self.found, change);
-                Ok(())
-            }
-            Change::Windows(change) => {
-                store_text(key, self.found, change);
-                Ok(())
-            }
-            Change::Log(change, len) => store_log(key, self.found, *len, change),
-            Change::Leases(change, count) => match &self.id {
-                Some(id) => store_leases(key, self.found, *count, id.get(), change, now),
-                None => Err(Error::Internal),
-            },
         };
         if stored.is_err() {
             stats::INTERNAL_ERRORS.add_one();

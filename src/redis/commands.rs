@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::run;
 use super::server::{Args, Loaded, Server};
 use super::stats::{self, Calls};
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::{Error, ErrorOf};
 use crate::policy::Hold;
 use crate::request;
@@ -214,10 +214,11 @@ fn rl_lease(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Held, Error> {
 }
 
 /// `RL.ALL numkeys key [key …] policy [policy …]`
-fn rl_all(keys: &mut Keys<'_>, args: Args<'_>) -> Result<all::Answer, ErrorOf> {
+fn rl_all(keys: &mut Keys<'_>, args: Args<'_>) -> Result<Verdict, ErrorOf> {
+    let (names, words) = args.counted_keys()?;
     let mut calls = request::Calls::new();
-    request::all(args.after_name(), &mut calls)?;
-    all::decide(keys, args.counted_keys(calls.len())?, &calls)
+    request::policies(words, names.len(), &mut calls)?;
+    all::decide(keys, names, &calls)
 }
 
 /// `RL.PEEK key FIXED limit window_ms [COST n | UPTO n]`, and so on for the other algorithms
@@ -280,7 +281,7 @@ unsafe fn tell_keys(
     };
     server.asks_for_keys() && {
         // One that names no keys is an error, and opens none.
-        let count = guard(|| request::pass_keys(&mut args.after_name()));
+        let count = guard(|| args.counted_keys().map(|(names, _)| names.len()));
         server.tell_keys(count.unwrap_or(0));
         true
     }
@@ -325,13 +326,14 @@ impl Answer for Held {
     }
 }
 
-impl Answer for all::Answer {
+/// The answer to a call with several limits, which has replied with those of each.
+impl Answer for Verdict {
     fn count(&self, calls: &Calls) {
-        calls.count(self.verdict.is_admitted, self.verdict.retry_after);
+        calls.count(self.is_admitted, self.retry_after);
     }
 
-    fn reply(self, server: Server<'_>) -> c_int {
-        server.reply_all(&self.verdict, &self.decisions)
+    fn reply(self, _server: Server<'_>) -> c_int {
+        api::OK
     }
 }
 

@@ -45,6 +45,8 @@ impl Found {
     }
 
     /// Looks into a key that is to hold a string, and gives what counts of it.
+    #[expect(clippy::inline_always, reason = "some 40 instructions of every call")]
+    #[inline(always)]
     pub(super) fn look_up_text<'key>(
         key: &'key View<'_>,
         now: Timestamp,

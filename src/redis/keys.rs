@@ -61,22 +61,22 @@ impl<'call> Keys<'call> {
     pub(super) fn open_all<'key>(
         &'key mut self,
         names: &[Str<'key>],
-    ) -> Result<ArrayVec<Key<'key>, MAX_LIMITS>, Error> {
+        keys: &mut ArrayVec<Key<'key>, MAX_LIMITS>,
+    ) -> Result<(), Error> {
         let server = self.server;
-        let mut names_left = names;
-        while let Some((name, others)) = names_left.split_first() {
-            let name = server.bytes(*name);
-            if others.iter().any(|other| server.bytes(*other) == name) {
+        let mut texts = ArrayVec::<&[u8], MAX_LIMITS>::new();
+        for name in names {
+            let text = server.bytes(*name);
+            if texts.contains(&text) {
                 return Err(Error::SameKeys);
             }
-            names_left = others;
+            texts.push(text);
         }
-        let mut keys = ArrayVec::new();
         for name in names {
             let handle = open(server, *name, TO_WRITE);
             keys.push(Key(View::new(server, *name, handle, api::WRITE)));
         }
-        Ok(keys)
+        Ok(())
     }
 
     /// Opens a key that the call has had open before.

@@ -16,6 +16,7 @@ use crate::clock::Timestamp;
 use crate::decimal;
 use crate::decision::{Decision, Verdict};
 use crate::error::{Error, ErrorOf};
+use crate::request;
 
 /// The context of one command call.
 #[derive(Clone, Copy)]
@@ -134,17 +135,22 @@ impl<'call> Args<'call> {
         Ok(Str(*key, PhantomData))
     }
 
-    /// The arguments that name keys, as many as the argument before them says.
-    pub(super) fn counted_keys(self, count: usize) -> Result<&'call [Str<'call>], Error> {
+    /// The arguments that name keys, as many as the first argument says, and what follows them.
+    pub(super) fn counted_keys(
+        self,
+    ) -> Result<
+        (
+            &'call [Str<'call>],
+            impl Iterator<Item = &'call [u8]> + Clone,
+        ),
+        Error,
+    > {
+        let count = request::key_count(self.after(1).next())?;
         let keys = self.argv.get(2..).and_then(|argv| argv.get(..count));
+        let keys = keys.ok_or(Error::Syntax)?;
         // SAFETY: a `Str` is such a pointer, and these strings live for the call.
-        keys.map(|keys| unsafe { slice::from_raw_parts(keys.as_ptr().cast(), keys.len()) })
-            .ok_or(Error::Syntax)
-    }
-
-    /// What follows the command's name.
-    pub(super) fn after_name(self) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
-        self.after(1)
+        let keys = unsafe { slice::from_raw_parts(keys.as_ptr().cast(), keys.len()) };
+        Ok((keys, self.after(count.saturating_add(2))))
     }
 
     /// What follows the key.
@@ -272,15 +278,18 @@ impl<'call> Server<'call> {
     }
 
     /// Replies with what several limits come to, and the decision of each.
-    pub(super) fn reply_all(self, verdict: &Verdict, decisions: &[Decision]) -> c_int {
+    pub(super) fn reply_all(
+        self,
+        verdict: &Verdict,
+        decisions: impl ExactSizeIterator<Item = Decision>,
+    ) {
         self.reply_array(3);
         self.reply_integer(i64::from(verdict.is_admitted));
         self.reply_integer(verdict.retry_after.reply());
         self.reply_array(decisions.len());
         for decision in decisions {
-            self.reply(*decision);
+            self.reply(decision);
         }
-        api::OK
     }
 
     #[inline]
