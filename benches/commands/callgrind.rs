@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::rows::{Row, USUAL_LIMIT, first_calls, rows, shuffled, words};
 use crate::server::{self, Server};
+use crate::several::several;
 use crate::wire::{Client, Control, DEADLINE};
 
 /// 2026-05-21T02:40:15Z: a quarter into a minute.
@@ -48,6 +49,7 @@ pub fn count(wanted: impl Fn(&Row) -> bool, profiles: Option<&Path>) -> Vec<(Str
     let mut rows = rows(&mut control, USUAL_LIMIT);
     rows.extend(first_calls(USUAL_LIMIT));
     rows.extend(words());
+    rows.extend(several(&mut control));
     rows.iter()
         .filter(|row| wanted(row))
         .map(|row| (row.name.clone(), counter.count(&mut control, row)))

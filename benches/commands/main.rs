@@ -9,6 +9,7 @@
 //! | `callgrind` | instructions per command |
 //! | `recorded` | the instructions in the repository, and whether they still hold |
 //! | `report` | the tables |
+//! | `several` | several limits in one step, and leases: rows and tables |
 //! | `worst` | the table of the slowest single calls |
 //! | `stats` | medians and their spread |
 //!
@@ -40,6 +41,7 @@ mod recorded;
 mod report;
 mod rows;
 mod server;
+mod several;
 mod stats;
 mod wire;
 mod worst;
@@ -50,6 +52,7 @@ const USAGE: &str = "\
 usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
   full          every table (the default)
   quick         the README's table, in under a minute
+  several       several limits in one step beside one by one, and leases
   worst         the slowest single calls, beside plain commands with the same result
   instructions  instructions per command
   profile       the same, and where they go
@@ -70,6 +73,10 @@ fn main() -> ExitCode {
     match mode.as_str() {
         "full" => report::full(&args),
         "quick" => report::quick(&args),
+        "several" => {
+            report::introduce();
+            several::tables();
+        }
         "worst" => {
             report::introduce();
             worst::table_of_worst_calls();

@@ -3,6 +3,7 @@
 //! A row's state is made once, in one key, and copied to the others. So every key of a row meets
 //! the command alike, and a log of 10,000 entries costs no more to make than one of 10.
 
+use crate::several::SUFFIXES;
 use crate::wire::{Calls, Control, Reply};
 
 /// A command line, or several that make one decision; `KEY` stands for the key.
@@ -14,6 +15,8 @@ pub struct Row {
     pub main: bool,
     /// How many keys take turns, at most.
     pub keys: usize,
+    /// How many keys one call is on: `KEY`, `KEY:b` and so on.
+    on_keys: usize,
     /// How often a key can be called before its state has to be made anew; `None` is forever.
     pub calls_per_key: Option<usize>,
     /// The state at an instant in µs.
@@ -48,11 +51,12 @@ pub fn shuffled(count: usize) -> Vec<String> {
 }
 
 impl Row {
-    fn new(name: &str, call: &str) -> Self {
+    pub fn new(name: &str, call: &str) -> Self {
         Self {
             name: name.to_owned(),
             main: true,
             keys: 1_000_000,
+            on_keys: 1,
             calls_per_key: None,
             state: Box::new(lines(call)),
             call: Box::new(lines(call)),
@@ -75,7 +79,7 @@ impl Row {
         }
     }
 
-    fn replies(self, expect: &'static str, reply_lines: usize) -> Self {
+    pub fn replies(self, expect: &'static str, reply_lines: usize) -> Self {
         Self {
             expect,
             reply_lines,
@@ -84,11 +88,35 @@ impl Row {
     }
 
     /// Meets a state that these lines make, `|` between them.
-    fn meets(self, state: &str) -> Self {
+    pub fn meets(self, state: &str) -> Self {
         Self {
             state: Box::new(lines(state)),
             ..self
         }
+    }
+
+    /// One of several calls, given how often the key was called before.
+    pub fn calling(
+        name: &str,
+        calls_per_key: Option<usize>,
+        call: Box<dyn Fn(usize) -> Lines>,
+    ) -> Self {
+        Self {
+            calls_per_key,
+            call,
+            ..Self::new(name, "")
+        }
+    }
+
+    /// One call is on so many keys.
+    pub fn on_keys(self, on_keys: usize) -> Self {
+        Self { on_keys, ..self }
+    }
+
+    /// The lines of one call on a key.
+    pub fn lines(&self, key: &str) -> Lines {
+        let lines = (self.call)(0);
+        lines.iter().map(|line| line.replace("KEY", key)).collect()
     }
 
     /// Its keys' size is that after these lines.
@@ -99,7 +127,7 @@ impl Row {
         }
     }
 
-    fn also(self) -> Self {
+    pub fn also(self) -> Self {
         Self {
             main: false,
             ..self
@@ -113,9 +141,13 @@ impl Row {
         for line in (self.state)(now_us) {
             control.must(&line.replace("KEY", first));
         }
+        let suffixes = &SUFFIXES[..self.on_keys];
         let copies: Lines = others
             .iter()
-            .map(|key| format!("COPY {first} {key} REPLACE"))
+            .flat_map(|key| {
+                let copy = move |suffix| format!("COPY {first}{suffix} {key}{suffix} REPLACE");
+                suffixes.iter().map(copy)
+            })
             .collect();
         control.must_all(&copies);
     }
@@ -362,12 +394,17 @@ fn one_leaves(limit: usize, row: Row) -> Row {
     }
 }
 
+/// Loads a script, and gives the words that call it: its keys and arguments follow.
+pub fn load_script(control: &mut Control, text: &str, keys: usize) -> String {
+    match control.send(&["SCRIPT", "LOAD", text]) {
+        Reply::Text(sha) => format!("EVALSHA {sha} {keys}"),
+        reply => panic!("a script is not taken: {reply:?}"),
+    }
+}
+
 /// The same algorithms as scripts.
 fn scripts(control: &mut Control, limit: u64) -> Vec<Row> {
-    let mut load = |text: &str| match control.send(&["SCRIPT", "LOAD", text]) {
-        Reply::Text(sha) => format!("EVALSHA {sha} 1 KEY"),
-        reply => panic!("a script is not taken: {reply:?}"),
-    };
+    let mut load = |text: &str| format!("{} KEY", load_script(control, text, 1));
     let fixed = load(include_str!("../lua/fixed.lua"));
     let token = load(include_str!("../lua/token.lua"));
     let slide = load(include_str!("../lua/slide.lua"));
