@@ -22,6 +22,7 @@
 //! | `peek` | `RL.PEEK` answers as the call would, and writes nothing |
 //! | `persistence` | a replica, an AOF, an RDB, a crash and a copied key give the same answers |
 //! | `readme` | each transcript in the documents is what a server answers |
+//! | `recipes` | the steps of the recipes come to what the page says |
 //! | `refusals` | a refusal costs no change, and an admitted call is one |
 //! | `replay` | recorded calls get the decisions that an independent model computed |
 //! | `replication` | the stream carries results with absolute expiry, and nothing for a refusal |
@@ -62,9 +63,9 @@ mod memory;
 mod peek;
 mod persistence;
 mod readme;
+mod recipes;
 mod refusals;
 mod replay;
 mod replication;
 mod settle;
-mod several;
 mod soak;
