@@ -7,12 +7,15 @@
 //! RL.FIXED key limit window_ms            fixed window
 //! RL.TOKEN key capacity refill period_ms  token bucket
 //! RL.SLIDE key limit window_ms [EXACT]    sliding window, or log
-//! RL.PEEK  key FIXED|TOKEN|SLIDE …        the answer, with nothing taken
+//! RL.LEASE key limit ttl_ms id            so many leases at the same time
+//! RL.ALL   numkeys key … policy …         several of these in one step, all or none
+//! RL.PEEK  key policy                     the answer, with nothing taken
 //! ```
 //!
 //! The first three take `[COST n [FORCE] | UPTO n | REFUND n]`: so many units or none, so many in any
-//! case (not with `EXACT`), as many as there are, or some are given back. `RL.PEEK` takes
-//! `[COST n | UPTO n]`.
+//! case (not with `EXACT`), as many as there are, or some are given back. `RL.LEASE` takes
+//! `[RENEW | RELEASE]`. A policy is the name of a command without `RL.`, and the words after its key;
+//! in `RL.ALL` without `UPTO`, in `RL.PEEK` with `COST`, `UPTO` and `EXACT` alone.
 //!
 //! # The reply
 //!
