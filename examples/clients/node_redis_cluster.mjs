@@ -1,4 +1,4 @@
-// node-redis on a cluster: one decision per line "KEY COST" of standard input.
+// node-redis on a cluster: one decision per line "KEY COST", or "TENANT USER COST", of standard input.
 //
 //     printf 'tenant:42 1\n' | REDIS_URL=redis://127.0.0.1:6379 node node_redis_cluster.mjs
 import { createInterface } from "node:readline";
@@ -35,14 +35,26 @@ const answer = (promise) =>
     }),
   ]);
 
+// The key once more in front, as the client can't tell where it is; false: the call writes.
+async function one(key, cost) {
+  const [allowed, , , retryAfterMs] = await limiter.sendCommand(key, false, [
+    "RL.TOKEN", key, "100", "10", "1000", "COST", cost,
+  ]);
+  return [allowed, retryAfterMs];
+}
+
+/** The user's limit and the tenant's, all or none. The braces keep both keys in one slot. */
+function both(tenant, user, cost) {
+  const keys = [`rl:{${tenant}}:${user}`, `rl:{${tenant}}`];
+  const policies = ["TOKEN", "10", "1", "1000", "COST", cost, "TOKEN", "100", "10", "1000", "COST", cost];
+  return limiter.sendCommand(keys[0], false, ["RL.ALL", "2", ...keys, ...policies]);
+}
+
 /** HTTP status, headers, and why there was no judgement. */
-async function check(key, cost = 1) {
+async function check(call, ...words) {
   try {
     await answer(connected());
-    // The key once more in front, as the client can't tell where it is; false: the call writes.
-    const [allowed, , , retryAfterMs] = await answer(
-      limiter.sendCommand(key, false, ["RL.TOKEN", key, "100", "10", "1000", "COST", String(cost)]),
-    );
+    const [allowed, retryAfterMs] = await answer(call(...words));
     if (allowed) return { status: 200, headers: {} };
     // -1: costs more than the bucket holds, no wait helps
     const headers = retryAfterMs < 0 ? {} : { "Retry-After": Math.ceil(retryAfterMs / 1000) };
@@ -53,8 +65,8 @@ async function check(key, cost = 1) {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const [key, cost] = line.split(" ");
-  const { status, headers, reason = "" } = await check(key, cost);
+  const words = line.split(" ");
+  const { status, headers, reason = "" } = await check(words.length === 2 ? one : both, ...words);
   console.log(status, ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`), reason);
 }
 if (limiter.isOpen) limiter.destroy();

@@ -1,8 +1,9 @@
-"""redis-py on a cluster: one decision per line "KEY COST" of standard input.
+"""redis-py on a cluster: one decision per line "KEY COST", or "TENANT USER COST", of standard input.
 
     printf 'tenant:42 1\n' | REDIS_URL=redis://127.0.0.1:6379 python3 redis_py_cluster.py
 
-It asks the cluster (COMMAND) where the key of each command is, so the call is that of redis_py.py.
+It asks the cluster (COMMAND) where the key of each command is, so the call is that of redis_py.py. For
+RL.ALL it would ask twice with each call: so that one names the node.
 """
 
 import functools
@@ -27,12 +28,24 @@ def limiter() -> redis.RedisCluster:
     )
 
 
-def check(key: str, cost: int = 1) -> tuple[int, dict[str, str], str]:
+def one(key: str, cost: int = 1) -> tuple[int, int]:
+    reply = limiter().execute_command("RL.TOKEN", key, 100, 10, 1000, "COST", cost)
+    return reply[0], reply[3]
+
+
+def both(tenant: str, user: str, cost: int = 1) -> tuple[int, int]:
+    """The user's limit and the tenant's, all or none. The braces keep both keys in one slot."""
+    keys = (f"rl:{{{tenant}}}:{user}", f"rl:{{{tenant}}}")
+    policies = ("TOKEN", 10, 1, 1000, "COST", cost, "TOKEN", 100, 10, 1000, "COST", cost)
+    node = limiter().get_node_from_key(keys[0])
+    reply = limiter().execute_command("RL.ALL", 2, *keys, *policies, target_nodes=node)
+    return reply[0], reply[1]
+
+
+def check(call, *words) -> tuple[int, dict[str, str], str]:
     """HTTP status, headers, and why there was no judgement."""
     try:
-        allowed, _limit, _remaining, retry_after_ms, _reset_after_ms = limiter().execute_command(
-            "RL.TOKEN", key, 100, 10, 1000, "COST", cost
-        )
+        allowed, retry_after_ms = call(*words)
     except (redis.RedisError, RedisClusterException) as error:  # the second is none of the first
         return 503, {}, str(error)  # or 200, if your policy is to let pass
     if allowed:
@@ -43,6 +56,6 @@ def check(key: str, cost: int = 1) -> tuple[int, dict[str, str], str]:
 
 
 for line in sys.stdin:
-    key, cost = line.split()
-    status, headers, reason = check(key, int(cost))
+    *names, cost = line.split()
+    status, headers, reason = check(one if len(names) == 1 else both, *names, int(cost))
     print(status, *(f"{name}: {value}" for name, value in headers.items()), reason, flush=True)

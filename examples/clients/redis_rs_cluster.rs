@@ -1,4 +1,4 @@
-//! redis-rs on a cluster (feature `cluster`): one decision per line "KEY COST" of standard input.
+//! redis-rs on a cluster (feature `cluster`): one decision per line "KEY COST", or "TENANT USER COST".
 //!
 //!     printf 'tenant:42 1\n' | REDIS_URL=redis://127.0.0.1:6379 cargo run --example redis_rs_cluster
 
@@ -8,13 +8,15 @@ use std::io;
 use std::time::Duration;
 
 use redis::cluster::{ClusterClient, ClusterConnection};
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
-use redis::{Cmd, RedisError, RedisResult, cmd, from_redis_value};
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, cmd, from_redis_value};
 
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// `allowed`, `limit`, `remaining`, `retry_after_ms`, `reset_after_ms`.
 type Reply = (bool, i64, i64, i64, i64);
+/// Of several limits: `allowed`, `retry_after_ms`, and the reply of each.
+type Replies = (bool, i64, Vec<Reply>);
 
 enum Answer {
     Ok,
@@ -45,36 +47,58 @@ impl Limiter {
         })
     }
 
-    fn check(&mut self, key: &str, cost: u64) -> Answer {
-        match self.call(key, cost) {
-            Ok((true, ..)) => Answer::Ok,
-            Ok((false, _, _, retry_after_ms, _)) => {
-                let retry_after_ms = u64::try_from(retry_after_ms).ok(); // −1: never
-                Answer::TooManyRequests(retry_after_ms.map(|ms| ms.div_ceil(1000)))
-            }
-            Err(error) => Answer::ServiceUnavailable(error.to_string()),
-        }
+    fn one(&mut self, key: &str, cost: u64) -> Answer {
+        let mut command = cmd("RL.TOKEN");
+        command.arg(key).arg((100, 10, 1000)).arg(("COST", cost));
+        let reply = self.call::<Reply>(key, &command);
+        answer(reply.map(|(allowed, _, _, retry_after_ms, _)| (allowed, retry_after_ms)))
     }
 
-    fn call(&mut self, key: &str, cost: u64) -> RedisResult<Reply> {
+    /// The user's limit and the tenant's, all or none. The braces keep both keys in one slot.
+    fn both(&mut self, tenant: &str, user: &str, cost: u64) -> Answer {
+        let keys = [
+            format!("rl:{{{tenant}}}:{user}"),
+            format!("rl:{{{tenant}}}"),
+        ];
+        let mut command = cmd("RL.ALL");
+        command.arg(2).arg(&keys);
+        command.arg(("TOKEN", 10, 1, 1000)).arg(("COST", cost));
+        command.arg(("TOKEN", 100, 10, 1000)).arg(("COST", cost));
+        let reply = self.call::<Replies>(&keys[0], &command);
+        answer(reply.map(|(allowed, retry_after_ms, _limits)| (allowed, retry_after_ms)))
+    }
+
+    /// The library would take the first argument for the key, which in `RL.ALL` is a number. So the
+    /// call says which node it is for.
+    fn call<T: FromRedisValue>(&mut self, key: &str, command: &Cmd) -> RedisResult<T> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.client.get_connection()?,
         };
-        // The first argument of a command that the library doesn't know is taken for its key.
-        let mut command = cmd("RL.TOKEN");
-        command.arg(key).arg((100, 10, 1000)).arg(("COST", cost));
-        let mut reply = command.query(&mut connection);
+        let route = Route::with_key(key, SlotAddr::Master);
+        let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+        let mut reply = connection.route_command(command, node);
         let redirected = reply.as_ref().err().and_then(node_named_in);
         if let Some(node) = &redirected {
-            reply = follow(&mut connection, &command, node);
+            reply = follow(&mut connection, command, node);
         }
         // A connection without an answer is dropped, and so is one that doesn't know where the
         // slots are now: the next call opens another.
         if redirected.is_none() && !reply.as_ref().is_err_and(RedisError::is_io_error) {
             self.connection = Some(connection);
         }
-        reply
+        Ok(from_redis_value(reply?)?)
+    }
+}
+
+fn answer(reply: RedisResult<(bool, i64)>) -> Answer {
+    match reply {
+        Ok((true, _)) => Answer::Ok,
+        Ok((false, retry_after_ms)) => {
+            let retry_after_ms = u64::try_from(retry_after_ms).ok(); // −1: never
+            Answer::TooManyRequests(retry_after_ms.map(|ms| ms.div_ceil(1000)))
+        }
+        Err(error) => Answer::ServiceUnavailable(error.to_string()),
     }
 }
 
@@ -91,19 +115,23 @@ fn follow(
     connection: &mut ClusterConnection,
     command: &Cmd,
     node: &RoutingInfo,
-) -> RedisResult<Reply> {
+) -> RedisResult<Value> {
     // While a slot moves, its new node wants to be asked in this way; afterwards it does no harm.
     connection.route_command(&cmd("ASKING"), node.clone())?;
-    let reply = connection.route_command(command, node.clone())?;
-    Ok(from_redis_value(reply)?)
+    connection.route_command(command, node.clone())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut limiter = Limiter::new(env::var("REDIS_URL")?)?;
     for line in io::stdin().lines() {
         let line = line?;
-        let (key, cost) = line.split_once(' ').ok_or("KEY COST expected")?;
-        match limiter.check(key, cost.parse()?) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            [key, cost] => limiter.one(key, cost.parse()?),
+            [tenant, user, cost] => limiter.both(tenant, user, cost.parse()?),
+            _ => return Err("KEY COST or TENANT USER COST expected".into()),
+        };
+        match answer {
             Answer::Ok => println!("200"),
             Answer::TooManyRequests(Some(seconds)) => println!("429 Retry-After: {seconds}"),
             Answer::TooManyRequests(None) => println!("429"),

@@ -221,7 +221,7 @@ fn starts_of(server: &Server, policy: [u64; 3], step_us: u64) -> usize {
         let start = (now_us + ms(reset_ms) * MS) * refill - interval(1);
         let late = start.checked_sub(due).expect("not before its turn");
         assert!(late < MS * refill, "{late}");
-        if step_us == MS && (period_ms * 1_000 / refill).is_multiple_of(MS) {
+        if step_us == MS && period_ms % refill == 0 {
             assert_eq!(late, 0, "exactly one interval apart");
         }
         free = due + interval(1);
