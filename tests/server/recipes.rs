@@ -188,8 +188,8 @@ fn a_ban_grows_with_each_offence_of_a_day() {
     assert_eq!(banned_for_ms(&mut connection, "c") - before_ms, 86_400_000);
 }
 
-/// A queue in front of a service that starts one request per interval: its requests come in bursts,
-/// evenly, and after pauses.
+/// A queue in front of a service that starts one request per interval, or one in two intervals where it
+/// costs two. Requests come in bursts, evenly, and after pauses.
 fn starts_of(server: &Server, policy: [u64; 3], step_us: u64) -> usize {
     let [capacity, refill, period_ms] = policy;
     let mut connection = server.connect();
@@ -205,26 +205,27 @@ fn starts_of(server: &Server, policy: [u64; 3], step_us: u64) -> usize {
             _ => 0,
         };
         server.set_clock(now_us);
-        let line = format!("RL.TOKEN queue {capacity} {refill} {period_ms}");
+        let cost = 1 + random.below(2);
+        let line = format!("RL.TOKEN queue {capacity} {refill} {period_ms} COST {cost}");
         let [allowed, .., reset_ms] = ask(&mut connection, &line);
         let due = free.max(now_us * refill);
         let waiting = due - now_us * refill;
         if allowed == 0 {
             assert!(
-                waiting > interval(capacity - 1),
+                waiting > interval(capacity - cost),
                 "there is room in the queue"
             );
             refused += 1;
             continue;
         }
-        assert!(waiting <= interval(capacity - 1), "the queue is full");
-        let start = (now_us + ms(reset_ms) * MS) * refill - interval(1);
+        assert!(waiting <= interval(capacity - cost), "the queue is full");
+        let start = (now_us + ms(reset_ms) * MS) * refill - interval(cost);
         let late = start.checked_sub(due).expect("not before its turn");
         assert!(late < MS * refill, "{late}");
         if step_us == MS && period_ms % refill == 0 {
             assert_eq!(late, 0, "exactly one interval apart");
         }
-        free = due + interval(1);
+        free = due + interval(cost);
         starts += 1;
     }
     assert!(refused > 100, "only {refused} refused");
