@@ -352,6 +352,20 @@ fn so_many_jobs_run_at_once_and_refused_ones_are_not_charged() {
     );
 }
 
+/// The page about several limits says so.
+#[test]
+fn a_user_needs_the_command_and_each_of_its_keys() {
+    let server = Options::new().start();
+    let mut user = server.connect_as("~rl:* +rl.all");
+    let policies = "FIXED 5 60000 LEASE 2 60000 a";
+    let line = format!("RL.ALL 2 rl:1 rl:2 {policies}");
+    assert_eq!(ask_all(&mut user, &line).0, 1);
+    let line = format!("RL.ALL 2 rl:1 other:2 {policies}");
+    let words: Vec<&str> = line.split(' ').collect();
+    let error = try_send::<Several>(&mut user, &words).expect_err("no right");
+    assert_eq!(error.code(), Some("NOPERM"));
+}
+
 /// A key that a script's sorted set has made is gone on with, and the script goes on with it.
 #[test]
 fn a_semaphore_of_end_times_and_leases_share_one_limit() {
