@@ -12,7 +12,7 @@ GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
 .PHONY: help build run free-port demo test lint test-unit test-every test-server test-servers test-upstream test-gateway \
-	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-worst bench-core \
+	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-several bench-worst bench-core \
 	instructions check-instructions release clean
 
 help: ## this list
@@ -138,6 +138,10 @@ bench: build ## the commands beside what one would use instead: every table, ROU
 bench-quick: build ## the README's table, in under a minute once it is compiled
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) quick
+
+bench-several: build ## RL.ALL beside its limits one by one, RL.LEASE beside plain commands, and both beside Lua
+	@scripts/setup tool valgrind valgrind
+	$(BENCH) several
 
 bench-worst: build ## the slowest single calls, and what they send to replicas
 	$(BENCH) worst

@@ -19,8 +19,9 @@
 //!
 //! # The reply
 //!
-//! Always five integers, a [`Decision`](decision::Decision): `allowed`, `limit`, `remaining`,
-//! `retry_after_ms`, `reset_after_ms`. Waits are the least whole milliseconds for which the promise
+//! Five integers for each limit, a [`Decision`](decision::Decision): `allowed`, `limit`, `remaining`,
+//! `retry_after_ms`, `reset_after_ms`. `RL.ALL` puts before them what they come to together, a
+//! [`Verdict`](decision::Verdict): `allowed` and `retry_after_ms`. Waits are the least whole milliseconds for which the promise
 //! holds: after exactly `retry_after_ms` the same call is admitted, one sooner it is not.
 //!
 //! # How it is built
@@ -28,7 +29,7 @@
 //! Two halves. The core knows no Redis. A limiter is made of a policy, the stored state and an
 //! instant; it judges a cost, is charged, and tells what is to be stored.
 //!
-//! - [`request`]: argument bytes to a [`policy`] and a cost
+//! - [`request`]: argument bytes to a [`policy`] and a cost, or to several
 //! - [`limiter`]: the algorithms, each with its stored form beside it
 //! - [`decision`]: what they answer
 //! - [`clock`]: instants, and clocks that run backwards
@@ -66,10 +67,10 @@
 //! # Ok::<(), redis_rl::error::Error>(())
 //! ```
 //!
-//! A fifth algorithm is a file in [`limiter`], a variant of [`policy::Policy`] with its words in
-//! [`request`], and its tests; the compiler then names the arms in the shell's `run` and `stats`. A
-//! fifth command is a row in the shell's table of commands, a row of its counts in `stats`, and what
-//! it runs.
+//! Another algorithm is a file in [`limiter`], a variant of [`policy::Policy`] with its words in
+//! [`request`], and its tests; the compiler then names the arms in the shell's `run`, `all` and
+//! `stats`. Another command is a row in the shell's table of commands, a row of its counts in `stats`,
+//! and what it runs.
 #![cfg_attr(
     test,
     allow(

@@ -9,8 +9,12 @@ use crate::wire::{Control, Reply};
 /// How often each is measured.
 const TIMES: usize = 15;
 const MIB: usize = 1 << 20;
-/// The most units of an exact window.
+/// The most units of an exact window, and the most leases.
 const MOST: usize = 10_000;
+/// An instant in the year 2100, in ms.
+const LATER_MS: usize = 4_102_444_800_000;
+/// The most limits of one call.
+const MOST_LIMITS: usize = 32;
 
 /// A call and the state that it meets.
 struct Case {
@@ -35,7 +39,11 @@ pub fn table_of_worst_calls() {
         "plain commands, ms",
         "bytes",
     ]);
-    for case in cases() {
+    for case in cases()
+        .into_iter()
+        .chain(cases_of_leases())
+        .chain(cases_on_many_keys())
+    {
         let ours = measure(
             server,
             &mut control,
@@ -82,6 +90,17 @@ fn settle(control: &mut Control) {
     std::thread::sleep(std::time::Duration::from_millis(30));
 }
 
+fn case(name: &'static str, key: &str, state: Vec<String>, call: &str, plain: Vec<String>) -> Case {
+    let with_key = |line: String| line.replace("KEY", key);
+    Case {
+        name,
+        key: key.to_owned(),
+        state: state.into_iter().map(with_key).collect(),
+        call: call.replace("KEY", key),
+        plain: plain.into_iter().map(with_key).collect(),
+    }
+}
+
 fn cases() -> Vec<Case> {
     let now_us = crate::report::now_us();
     let expiry = "PEXPIREAT KEY 4102444800000".to_owned();
@@ -92,16 +111,6 @@ fn cases() -> Vec<Case> {
     };
     let push = |count| format!("RPUSH KEY{}", entries(count, now_us));
     let set = "SET KEY T1:99000000:1000000:1779331200000000 PXAT 4102444800000".to_owned();
-    let case = |name, key: &str, state: Vec<String>, call: &str, plain: Vec<String>| {
-        let with_key = |line: &String| line.replace("KEY", key);
-        Case {
-            name,
-            key: key.to_owned(),
-            state: state.iter().map(with_key).collect(),
-            call: call.replace("KEY", key),
-            plain: plain.iter().map(with_key).collect(),
-        }
-    };
     let exact = |cost: usize| format!("RL.SLIDE KEY 10000 60000 EXACT COST {cost}");
     let long = "k".repeat(8 * MIB);
     let mib = "k".repeat(MIB);
@@ -172,4 +181,77 @@ fn cases() -> Vec<Case> {
             vec![push(MOST), expiry],
         ),
     ]
+}
+
+fn cases_of_leases() -> Vec<Case> {
+    let now_ms = crate::report::now_us() as usize / 1_000;
+    // Some that have ended, and some that end in the year 2100.
+    let leases = |over: usize, live: usize| {
+        let ends = (0..over).map(|nth| now_ms - 30_000 + nth);
+        let ends = ends.chain((0..live).map(|nth| LATER_MS + nth));
+        let pairs: Vec<String> = ends
+            .enumerate()
+            .map(|(nth, end_ms)| format!("{end_ms} {nth}"))
+            .collect();
+        vec![
+            format!("ZADD KEY {}", pairs.join(" ")),
+            format!("PEXPIREAT KEY {}", LATER_MS + MOST),
+        ]
+    };
+    vec![
+        case(
+            "`RL.LEASE`, 9,999 are over and one is live",
+            "k",
+            leases(MOST - 1, 1),
+            "RL.LEASE KEY 10000 60000 new",
+            vec![
+                format!("ZREMRANGEBYSCORE KEY 0 {now_ms}"),
+                format!("ZADD KEY {} new", now_ms + 60_000),
+            ],
+        ),
+        case(
+            "`RL.LEASE`, refused, 10,000 are live and the limit is 5,000",
+            "k",
+            leases(0, MOST),
+            "RL.LEASE KEY 5000 60000 new",
+            vec!["ZRANGE KEY 5000 5000 WITHSCORES".to_owned()],
+        ),
+    ]
+}
+
+fn cases_on_many_keys() -> [Case; 2] {
+    let expiry = format!("PEXPIREAT KEY {LATER_MS}");
+    let push = format!(
+        "RPUSH KEY{}",
+        format!(" {}", crate::report::now_us()).repeat(MOST)
+    );
+    [
+        on_many_keys(
+            "`RL.ALL` of 32 fixed windows",
+            "FIXED 1000000 86400000",
+            &["SET KEY 1 PXAT 4102444800000".to_owned()],
+        ),
+        on_many_keys(
+            "`RL.ALL` of 32 with `EXACT`, `COST 10000`",
+            "SLIDE 10000 60000 EXACT COST 10000",
+            &[push, expiry],
+        ),
+    ]
+}
+
+/// A call with the most limits that there can be, all of them alike and on new keys.
+fn on_many_keys(name: &'static str, policy: &str, plain: &[String]) -> Case {
+    let keys: Vec<String> = (0..MOST_LIMITS).map(|nth| format!("k:{nth}")).collect();
+    let names = keys.join(" ");
+    let policies = vec![policy; MOST_LIMITS].join(" ");
+    let plain_on = |key: &String| -> Vec<String> {
+        plain.iter().map(|line| line.replace("KEY", key)).collect()
+    };
+    Case {
+        name,
+        key: names.clone(),
+        state: Vec::new(),
+        call: format!("RL.ALL {MOST_LIMITS} {names} {policies}"),
+        plain: keys.iter().flat_map(plain_on).collect(),
+    }
 }
