@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `main` | the process: settings, signals, and the way of a request |
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
+//! | `reload` | reading them again |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
 //! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
@@ -14,14 +15,16 @@
 //! | `GATEWAY_LISTEN` | address and port, `127.0.0.1:8080` unless set |
 //! | `GATEWAY_REDIS` | the server, `redis://127.0.0.1:6379` unless set |
 //! | `GATEWAY_RULES` | the rules file, `examples/gateway/rules.json` unless set |
+//! | `GATEWAY_POLL_MS` | how often the file is looked at, every 5000 ms unless set |
 //! | `GATEWAY_SECRET` | names tenants in Redis' keys; the same in every process, and kept secret |
 //!
-//! SIGHUP reads the rules anew, SIGTERM and SIGINT end the process once its requests are answered.
+//! The rules are read again at SIGHUP and when their file has changed. SIGTERM and SIGINT end the process once its requests are answered.
 
 mod answer;
 mod breaker;
 mod limiter;
 mod local;
+mod reload;
 mod rules;
 
 use std::env::{self, VarError};
@@ -29,6 +32,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -39,6 +43,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use limiter::{Decision, Limiter};
+use reload::{Source, keep_up};
 use rules::{Fallback, Route, Rules, Tenant};
 
 struct Gateway {
@@ -64,13 +69,18 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         "GATEWAY_RULES",
         Some("examples/gateway/rules.json"),
     )?);
+    let poll = match setting("GATEWAY_POLL_MS", Some("5000"))?.parse() {
+        Ok(ms @ 1..) => Duration::from_millis(ms),
+        _ => return Err("GATEWAY_POLL_MS must be a number of milliseconds above 0".into()),
+    };
     let secret = setting("GATEWAY_SECRET", None)?;
     if secret.len() < 16 {
         return Err("GATEWAY_SECRET must have at least 16 characters".into());
     }
 
+    let (source, rules) = Source::open(path, secret).await?;
     let gateway = Arc::new(Gateway {
-        rules: RwLock::new(Arc::new(Rules::load(&path, &secret)?)),
+        rules: RwLock::new(Arc::new(rules)),
         limiter: Limiter::connect(&redis)?,
     });
     // Signals first: until a handler is there, SIGHUP would end the process.
@@ -79,7 +89,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     ];
-    tokio::spawn(reload(Arc::clone(&gateway), path, secret, hangups));
+    tokio::spawn(keep_up(Arc::clone(&gateway), source, hangups, poll));
 
     let listener = TcpListener::bind(&listen).await?;
     // In one piece: whoever started this reads its address here.
@@ -104,23 +114,6 @@ async fn any([mut first, mut second]: [Signal; 2]) {
     tokio::select! {
         _ = first.recv() => {}
         _ = second.recv() => {}
-    }
-}
-
-/// Reads the rules anew at every SIGHUP. Invalid rules change nothing.
-async fn reload(gateway: Arc<Gateway>, path: PathBuf, secret: String, mut hangups: Signal) {
-    while hangups.recv().await.is_some() {
-        match Rules::load(&path, &secret) {
-            Ok(rules) => {
-                let mut current = gateway
-                    .rules
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner);
-                *current = Arc::new(rules);
-                eprintln!("gateway: rules reloaded");
-            }
-            Err(error) => eprintln!("gateway: the old rules stay in force: {error}"),
-        }
     }
 }
 

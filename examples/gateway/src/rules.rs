@@ -2,9 +2,7 @@
 //! read, so that a request meets valid rules only.
 
 use std::collections::HashMap;
-use std::fs;
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
@@ -120,12 +118,10 @@ pub(crate) enum Fallback {
 }
 
 impl Rules {
-    pub(crate) fn load(path: &Path, secret: &str) -> Result<Self, String> {
-        let text = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        serde_json::from_slice::<RulesFile>(&text)
+    pub(crate) fn parse(text: &[u8], secret: &str) -> Result<Self, String> {
+        serde_json::from_slice::<RulesFile>(text)
             .map_err(|error| error.to_string())
             .and_then(|file| file.check(secret))
-            .map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// The caller, by the one API key that the request carries.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,7 +75,11 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn start(redis_url: &str, rules: &Value) -> Self {
-        let mut gateway = Self::spawn(redis_url, &rules.to_string(), "the secret of all tests");
+        Self::start_with(redis_url, rules, &[])
+    }
+
+    pub fn start_with(redis_url: &str, rules: &Value, settings: &[(&str, &str)]) -> Self {
+        let mut gateway = Self::spawn(redis_url, &rules.to_string(), settings);
         let deadline = Instant::now() + DEADLINE;
         let address = loop {
             let log = gateway.log();
@@ -94,8 +99,9 @@ impl Gateway {
         gateway
     }
 
-    /// Starts without waiting for anything.
-    pub fn spawn(redis_url: &str, rules: &str, secret: &str) -> Self {
+    /// Starts without waiting for anything. The rules are read again at SIGHUP alone, unless
+    /// `settings` say otherwise: an empty one is left out.
+    pub fn spawn(redis_url: &str, rules: &str, settings: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         fs::write(dir.path().join("rules.json"), rules).expect("rules");
         let log = File::create(dir.path().join("log")).expect("a log");
@@ -105,10 +111,17 @@ impl Gateway {
             .env("GATEWAY_LISTEN", "127.0.0.1:0")
             .env("GATEWAY_REDIS", redis_url)
             .env("GATEWAY_RULES", "rules.json")
-            .env("GATEWAY_SECRET", secret)
+            .env("GATEWAY_SECRET", "the secret of all tests")
+            .env("GATEWAY_POLL_MS", "3600000")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
+        for (name, value) in settings {
+            match *value {
+                "" => command.env_remove(name),
+                value => command.env(name, value),
+            };
+        }
         end_with_this_thread(&mut command);
         let child = command.spawn().expect("a gateway starts");
         Self {
@@ -152,6 +165,11 @@ impl Gateway {
     /// How often a line with these words has been logged.
     pub fn logged(&self, words: &str) -> usize {
         self.log().matches(words).count()
+    }
+
+    /// The folder that the gateway runs in, with its `rules.json`.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     pub fn signal(&self, signal: libc::c_int) {

@@ -1,8 +1,11 @@
 //! Rules that change while the gateway runs, and how it ends.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -181,30 +184,94 @@ fn invalid_rules_change_nothing() {
     assert_eq!(client.get("/search").status, 429);
 }
 
+/// As in a mounted `ConfigMap`: `rules.json` leads through `..data`, which is swapped.
+#[test]
+fn a_swapped_link_is_seen_without_a_signal() {
+    let server = Server::start();
+    let limited = |limit| rules(&[route("search", &hourly(limit))]);
+    let gateway = Gateway::start_with(
+        &redis_url(&server),
+        &limited(3),
+        // As often as a gateway looks by itself.
+        &[("GATEWAY_POLL_MS", "")],
+    );
+    let dir = gateway.dir();
+    for (version, limit) in [("..1", 3), ("..2", 4)] {
+        fs::create_dir(dir.join(version)).unwrap();
+        fs::write(
+            dir.join(version).join("rules.json"),
+            limited(limit).to_string(),
+        )
+        .unwrap();
+    }
+    let link = |to: &str, name: &str| {
+        symlink(to, dir.join("..new")).unwrap();
+        fs::rename(dir.join("..new"), dir.join(name)).unwrap();
+    };
+    link("..1", "..data");
+    link("..data/rules.json", "rules.json");
+    let limit = || {
+        gateway
+            .get("/search")
+            .field("x-ratelimit-limit")
+            .map(str::to_owned)
+    };
+    assert_eq!(limit().as_deref(), Some("3"));
+    link("..2", "..data");
+    wait_until("other rules", || gateway.logged(RELOADED) == 1);
+    assert_eq!(limit().as_deref(), Some("4"));
+}
+
+#[test]
+fn an_invalid_file_is_reported_once_and_changes_nothing() {
+    let server = Server::start();
+    let limited = |limit| rules(&[route("search", &hourly(limit))]);
+    let gateway = Gateway::start_with(
+        &redis_url(&server),
+        &limited(3),
+        &[("GATEWAY_POLL_MS", "5")],
+    );
+    let file = gateway.dir().join("rules.json");
+    fs::write(&file, "{}").unwrap();
+    wait_until("a report", || gateway.logged("missing field") == 1);
+    fs::remove_file(&file).unwrap();
+    wait_until("a report", || gateway.logged("No such file") == 1);
+    // Some polls later there is still one line each.
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(gateway.logged("missing field"), 1, "{}", gateway.log());
+    assert_eq!(gateway.logged("No such file"), 1, "{}", gateway.log());
+    assert_eq!(gateway.get("/search").field("x-ratelimit-limit"), Some("3"));
+    fs::write(gateway.dir().join("new"), limited(4).to_string()).unwrap();
+    fs::rename(gateway.dir().join("new"), &file).unwrap();
+    wait_until("other rules", || gateway.logged(RELOADED) == 1);
+    assert_eq!(gateway.get("/search").field("x-ratelimit-limit"), Some("4"));
+}
+
 #[test]
 fn a_gateway_without_valid_settings_does_not_start() {
     let valid = rules(&[]).to_string();
-    for (redis, rules, secret, reason) in [
+    for (redis, rules, settings, reason) in [
         (
             "redis://127.0.0.1:1",
             "{}",
-            "a secret that is long",
+            &[][..],
             "rules.json: missing field",
         ),
         (
             "redis://127.0.0.1:1",
             &valid,
-            "too short",
+            &[("GATEWAY_SECRET", "too short")],
             "at least 16 characters",
         ),
         (
-            "http://127.0.0.1:1",
+            "redis://127.0.0.1:1",
             &valid,
-            "a secret that is long",
-            "Redis URL",
+            &[("GATEWAY_POLL_MS", "0")],
+            "GATEWAY_POLL_MS must be",
         ),
+        ("http://127.0.0.1:1", &valid, &[][..], "Redis URL"),
     ] {
-        let mut gateway = Gateway::spawn(redis, rules, secret);
+        let mut gateway = Gateway::spawn(redis, rules, settings);
         assert!(!gateway.wait(), "{reason}");
         assert_eq!(gateway.logged(reason), 1, "{}", gateway.log());
     }
