@@ -23,8 +23,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::limiter::Decision;
-use crate::rules::Route;
+use crate::decision::{Decision, Standing};
+use crate::rules::{Charge, Route};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -92,37 +92,50 @@ pub(crate) fn refused(route: &Route, decision: &Decision) -> Response {
     response
 }
 
-/// Tells the caller where it stands, as far as that is known: this process alone knows the policy,
+/// Tells the caller where it stands, as far as that is known: this process alone knows the policies,
 /// but not what the others have admitted.
 pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decision) {
-    let (name, policy) = (&route.name, &route.policy);
-    let quota = policy.limit().min(LARGEST);
-    let window = seconds(policy.window_ms());
-    put(
-        headers,
-        POLICY,
-        format_args!("\"{name}\";q={quota};w={window}"),
-    );
-    let Some(counts) = &decision.counts else {
+    put(headers, POLICY, list(route.charges.iter().map(policy)));
+    let Some(standings) = &decision.standings else {
         return;
     };
+    let limits = route.charges.iter().zip(standings);
+    put(headers, LIMIT, list(limits.map(limit)));
+    // These have room for one limit: of those that refuse, or else of all, the one with the least
+    // left.
+    let least = standings
+        .iter()
+        .min_by_key(|standing| (standing.allowed > 0, standing.remaining));
+    if let Some(least) = least {
+        put(headers, X_LIMIT, least.limit);
+        put(headers, X_REMAINING, least.remaining);
+        put(headers, X_RESET, seconds(least.reset_after_ms));
+    }
+}
+
+fn policy(charge: &Charge) -> String {
+    let (name, policy) = (&charge.limit.name, &charge.limit.policy);
+    let quota = policy.limit().min(LARGEST);
+    let window = seconds(policy.window_ms());
+    format!("\"{name}\";q={quota};w={window}")
+}
+
+fn limit((charge, standing): (&Charge, &Standing)) -> String {
     // Where the same request would have to wait, that is when there is more: a client must not be told
     // to wait for longer than Retry-After. Otherwise the reply doesn't tell when the next unit comes, and
     // by the time that nothing is used there is more for certain.
-    let more_ms = match decision.retry_after_ms {
+    let more_ms = match standing.retry_after_ms {
         Some(retry_after_ms) if retry_after_ms > 0 => retry_after_ms,
-        _ => counts.reset_after_ms,
+        _ => standing.reset_after_ms,
     };
-    let remaining = counts.remaining.min(LARGEST);
+    let name = &charge.limit.name;
+    let remaining = standing.remaining.min(LARGEST);
     let more = seconds(more_ms);
-    put(
-        headers,
-        LIMIT,
-        format_args!("\"{name}\";r={remaining};t={more}"),
-    );
-    put(headers, X_LIMIT, counts.limit);
-    put(headers, X_REMAINING, counts.remaining);
-    put(headers, X_RESET, seconds(counts.reset_after_ms));
+    format!("\"{name}\";r={remaining};t={more}")
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(", ")
 }
 
 /// Rounded up: who waits as long as told must not be refused for waiting too little.

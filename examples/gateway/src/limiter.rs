@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
+use redis::{
+    Client, Cmd, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
+};
 
 use crate::breaker::Breaker;
+use crate::decision::Decision;
 
 /// So many commands in a row without an answer open the breaker.
 const THRESHOLD: u32 = 5;
@@ -20,21 +23,13 @@ const RECONNECT: Duration = Duration::from_millis(250);
 /// At most so many lines a second about error replies: one damaged key must not fill the disk.
 const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
-/// What the limiter decided on a request.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) allowed: bool,
-    /// When the same request would be admitted; none if it never will.
-    pub(crate) retry_after_ms: Option<u64>,
-    /// None of a limiter that knows only a part of the requests.
-    pub(crate) counts: Option<Counts>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    pub(crate) reset_after_ms: u64,
+/// Why Redis did not decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failure {
+    /// It was not asked, or answered with an error: nothing is charged.
+    NotJudged,
+    /// It was asked, and did not answer: everything may be charged.
+    Unanswered,
 }
 
 pub(crate) struct Limiter {
@@ -75,45 +70,49 @@ impl Limiter {
         })
     }
 
-    /// Sends the command of a key once. None if the limiter can't judge: an error, no connection, no answer
-    /// in time. It is not sent again, as it may have been charged.
+    /// Asks about a request. Unless Redis decides within `timeout`, it is a failure. It is not asked
+    /// again, as the request may have been charged.
     pub(crate) async fn ask(
         &self,
-        key: &str,
+        keys: &[String],
         command: &Cmd,
         timeout: Duration,
-    ) -> Option<Decision> {
+    ) -> Result<Decision, Failure> {
+        if let [_] = keys {
+            let reply = self.send(keys, command, timeout).await?;
+            return Ok(Decision::of_one(reply));
+        }
+        let reply = self.send(keys, command, timeout).await?;
+        Ok(Decision::of_all(reply))
+    }
+
+    async fn send<T: FromRedisValue>(
+        &self,
+        keys: &[String],
+        command: &Cmd,
+        timeout: Duration,
+    ) -> Result<T, Failure> {
         if !self.breaker.lets_through(Instant::now()) {
-            return None;
+            return Err(Failure::NotJudged);
         }
         let mut redis = self.redis.clone();
-        let reply = command.query_async::<(bool, u64, u64, i64, u64)>(&mut redis);
-        match tokio::time::timeout(timeout, reply).await {
-            Ok(Ok((allowed, limit, remaining, retry_after_ms, reset_after_ms))) => {
+        match tokio::time::timeout(timeout, command.query_async::<T>(&mut redis)).await {
+            Ok(Ok(reply)) => {
                 self.answered();
-                Some(Decision {
-                    allowed,
-                    // -1: never
-                    retry_after_ms: u64::try_from(retry_after_ms).ok(),
-                    counts: Some(Counts {
-                        limit,
-                        remaining,
-                        reset_after_ms,
-                    }),
-                })
+                Ok(reply)
             }
-            // An error reply is an answer, and a quick one: it says that this key is damaged, or
-            // that this call had to create a key and memory is full. Others go on, so the breaker
+            // An error reply is an answer, and a quick one: it says that a key is damaged, or
+            // that this call had to create one and memory is full. Others go on, so the breaker
             // stays closed.
             Ok(Err(error)) if !error.is_io_error() => {
                 self.answered();
                 if self.log.check().is_ok() {
-                    eprintln!("gateway: Redis: {error}, for {key}");
+                    eprintln!("gateway: Redis: {error}, for {}", keys.join(" "));
                 }
-                None
+                Err(Failure::NotJudged)
             }
-            Ok(Err(error)) => self.unanswered(Some(&error)),
-            Err(_) => self.unanswered(None),
+            Ok(Err(error)) => Err(self.unanswered(Some(&error))),
+            Err(_) => Err(self.unanswered(None)),
         }
     }
 
@@ -123,14 +122,14 @@ impl Limiter {
         }
     }
 
-    fn unanswered(&self, error: Option<&RedisError>) -> Option<Decision> {
+    fn unanswered(&self, error: Option<&RedisError>) -> Failure {
         if self.breaker.unanswered(Instant::now()) {
             match error {
                 Some(error) => eprintln!("gateway: Redis does not answer: {error}"),
                 None => eprintln!("gateway: Redis does not answer in time"),
             }
         }
-        None
+        Failure::Unanswered
     }
 }
 

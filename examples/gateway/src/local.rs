@@ -1,21 +1,27 @@
 //! The limiter of this process alone, for as long as Redis can't judge and the route fails open.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use governor::clock::Clock;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-use crate::limiter::Decision;
-use crate::rules::Policy;
+use crate::decision::Decision;
+use crate::policy::Policy;
 
 /// Longest time in which a local bucket fills: governor counts nanoseconds in 64 bits.
 const LONGEST_NS: u128 = 1 << 61;
 
-/// A token bucket per tenant with this process' share of a limit. It starts full, and starts anew
-/// when the rules are reloaded. There are no more buckets than tenants in the rules.
+/// With so many buckets, those that are full again are forgotten.
+const MANY: usize = 10_000;
+
+/// A token bucket per key with this process' share of a limit. It starts full, and starts anew when
+/// the rules are reloaded.
 pub(crate) struct Local {
     buckets: DefaultKeyedRateLimiter<String>,
+    /// How many buckets there have to be before the full ones are looked for.
+    many: AtomicUsize,
     limit: u64,
 }
 
@@ -40,36 +46,38 @@ impl Local {
             .allow_burst(burst);
         Self {
             buckets: RateLimiter::hashmap(quota),
+            many: AtomicUsize::new(MANY),
             limit,
         }
     }
 
-    pub(crate) fn ask(&self, tenant: &str, cost: u64) -> Decision {
-        let never = Decision {
-            allowed: false,
-            retry_after_ms: None,
-            counts: None,
-        };
+    pub(crate) fn ask(&self, key: &str, cost: u64) -> Decision {
+        let never = Decision::alone(false, None);
         let Some(units) = u32::try_from(cost).ok().and_then(NonZeroU32::new) else {
             return never;
         };
         if cost > self.limit {
             return never;
         }
-        match self.buckets.check_key_n(&tenant.to_owned(), units) {
-            Ok(Ok(())) => Decision {
-                allowed: true,
-                retry_after_ms: Some(0),
-                counts: None,
-            },
+        self.forget_full();
+        match self.buckets.check_key_n(&key.to_owned(), units) {
+            Ok(Ok(())) => Decision::alone(true, Some(0)),
             Ok(Err(refused)) => {
                 let wait = refused.wait_time_from(self.buckets.clock().now());
-                Decision {
-                    retry_after_ms: u64::try_from(wait.as_nanos().div_ceil(1_000_000)).ok(),
-                    ..never
-                }
+                let retry_after_ms = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).ok();
+                Decision::alone(false, retry_after_ms)
             }
             Err(_) => never,
+        }
+    }
+
+    /// A limit per address has as many buckets as there are addresses.
+    fn forget_full(&self) {
+        if self.buckets.len() >= self.many.load(Ordering::Relaxed) {
+            self.buckets.retain_recent();
+            // Not again before as many have come: looking at each takes time.
+            let many = self.buckets.len().saturating_mul(2).max(MANY);
+            self.many.store(many, Ordering::Relaxed);
         }
     }
 }

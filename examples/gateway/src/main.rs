@@ -3,6 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `main` | the process: settings, signals, and the way of a request |
+//! | `decision` | what a limiter decides on a request |
+//! | `policy` | the numbers of a limit, and how a command says them |
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
 //! | `reload` | reading them again |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
@@ -22,29 +24,33 @@
 
 mod answer;
 mod breaker;
+mod decision;
 mod limiter;
 mod local;
+mod policy;
 mod reload;
 mod rules;
 
 use std::env::{self, VarError};
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use limiter::{Decision, Limiter};
+use decision::Decision;
+use limiter::Limiter;
 use reload::{Source, keep_up};
-use rules::{Fallback, Route, Rules, Tenant};
+use rules::{OnFailure, Route, Rules};
 
 struct Gateway {
     rules: RwLock<Arc<Rules>>,
@@ -96,7 +102,8 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let line = format!("gateway: listening on {}\n", listener.local_addr()?);
     eprint!("{line}");
     let router = Router::new().fallback(answer_request).with_state(gateway);
-    axum::serve(listener, router)
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service)
         .with_graceful_shutdown(any(ends))
         .await?;
     Ok(())
@@ -118,7 +125,11 @@ async fn any([mut first, mut second]: [Signal; 2]) {
 }
 
 /// The way of a request: who, what, how often, and only then the application.
-async fn answer_request(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+async fn answer_request(
+    State(gateway): State<Arc<Gateway>>,
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
     let rules = gateway.rules();
     // The API key alone tells who calls. Anyone can write `X-Forwarded-For`, `X-User-Id` and their
     // like into a request, so nothing here reads them.
@@ -128,7 +139,8 @@ async fn answer_request(State(gateway): State<Arc<Gateway>>, request: Request) -
     let Some(route) = rules.route(request.method(), request.uri().path()) else {
         return answer::unknown_route();
     };
-    match gateway.judge(&rules, tenant, route).await {
+    let keys = rules.keys(route, tenant, caller.ip());
+    match gateway.judge(&rules, route, &keys).await {
         Some(decision) if decision.allowed => {
             let mut response = application(request).await;
             answer::describe(response.headers_mut(), route, &decision);
@@ -146,14 +158,13 @@ impl Gateway {
     }
 
     /// The decision on a request, or none where none can be had and the route fails closed.
-    async fn judge(&self, rules: &Rules, tenant: &Tenant, route: &Route) -> Option<Decision> {
-        let key = route.key(tenant);
-        let command = route.command(&key);
-        let shared = self.limiter.ask(&key, &command, rules.timeout).await;
-        match (shared, &route.fallback) {
-            (Some(decision), _) => Some(decision),
-            (None, Fallback::Open(local)) => Some(local.ask(&tenant.id, route.cost)),
-            (None, Fallback::Closed) => None,
+    async fn judge(&self, rules: &Rules, route: &Route, keys: &[String]) -> Option<Decision> {
+        let command = route.command(keys);
+        let shared = self.limiter.ask(keys, &command, rules.timeout).await;
+        match (shared, route.on_failure) {
+            (Ok(decision), _) => Some(decision),
+            (Err(_), OnFailure::Open) => Some(route.judge_alone(keys)),
+            (Err(_), OnFailure::Closed) => None,
         }
     }
 }

@@ -2,7 +2,10 @@
 //! read, so that a request meets valid rules only.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
@@ -12,13 +15,12 @@ use redis::Cmd;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::decision::Decision;
 use crate::local::Local;
+use crate::policy::{MAX_UNITS, Policy, range};
 
-/// 2^53 - 1
-const MAX_UNITS: u64 = 9_007_199_254_740_991;
-const MAX_UNITS_EXACT: u64 = 10_000;
-/// 100 years
-const MAX_MS: u64 = 3_153_600_000_000;
+/// The most limits that `RL.ALL` takes.
+const MAX_LIMITS: usize = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,23 +44,44 @@ struct TenantRule {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RouteRule {
-    /// The name of the limit, in Redis' keys and header fields.
-    name: String,
     method: String,
     path: String,
-    policy: Policy,
-    /// What a request takes of the limit.
-    #[serde(default = "one")]
-    cost: u64,
+    /// All of them admit a request, or none is charged.
+    limits: Vec<LimitRule>,
     on_failure: OnFailure,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitRule {
+    /// The name of the limit, in Redis' keys and header fields. Routes that give the same name
+    /// share the limit.
+    name: String,
+    #[serde(default)]
+    per: Per,
+    policy: Policy,
+    /// What a request takes of the limit.
+    #[serde(default = "one")]
+    cost: u64,
+}
+
+/// Who has a limit of their own.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum OnFailure {
+enum Per {
+    #[default]
+    Tenant,
+    /// Each address that a tenant's requests come from. That of the connection: behind a proxy, it
+    /// is the proxy's.
+    Address,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnFailure {
     /// Nobody passes.
     Closed,
-    /// Each gateway admits its share of the limit.
+    /// Each gateway admits its share of the limits.
     Open,
 }
 
@@ -66,29 +89,9 @@ fn one() -> u64 {
     1
 }
 
-/// A command of the module and its numbers.
-#[derive(Deserialize)]
-#[serde(tag = "algorithm", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Policy {
-    Fixed {
-        limit: u64,
-        window_ms: u64,
-    },
-    Token {
-        capacity: u64,
-        refill: u64,
-        period_ms: u64,
-    },
-    Slide {
-        limit: u64,
-        window_ms: u64,
-        #[serde(default)]
-        exact: bool,
-    },
-}
-
 pub(crate) struct Rules {
     pub(crate) timeout: Duration,
+    tags: Tags,
     /// By the SHA-256 of an API key. A look-up by the key itself would take longer the more of a
     /// guess is right, and so tell the key bit by bit; how much of a guess' hash is right says
     /// nothing about the next guess. Nor does the file give keys away: they are long and random,
@@ -99,22 +102,26 @@ pub(crate) struct Rules {
 
 #[derive(Clone)]
 pub(crate) struct Tenant {
-    pub(crate) id: String,
-    /// What stands for the tenant in key names. Whoever can list keys must not learn who calls, so
-    /// it takes a secret: a hash alone can be found by trying names.
     tag: String,
 }
 
 pub(crate) struct Route {
-    pub(crate) name: String,
-    pub(crate) policy: Policy,
-    pub(crate) cost: u64,
-    pub(crate) fallback: Fallback,
+    pub(crate) charges: Vec<Charge>,
+    pub(crate) on_failure: OnFailure,
 }
 
-pub(crate) enum Fallback {
-    Closed,
-    Open(Local),
+/// What a request takes of a limit.
+pub(crate) struct Charge {
+    pub(crate) limit: Arc<Limit>,
+    pub(crate) cost: u64,
+}
+
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    per: Per,
+    pub(crate) policy: Policy,
+    /// This process' share of it, for routes that fail open.
+    pub(crate) local: Local,
 }
 
 impl Rules {
@@ -141,186 +148,197 @@ impl Rules {
     pub(crate) fn route(&self, method: &Method, path: &str) -> Option<&Route> {
         self.routes.get(&(method.clone(), path.to_owned()))
     }
+
+    /// The key of each limit, in order. The braces keep all of a tenant's in one slot of a cluster.
+    pub(crate) fn keys(&self, route: &Route, tenant: &Tenant, address: IpAddr) -> Vec<String> {
+        let key = |charge: &Charge| {
+            let Limit {
+                name, per, policy, ..
+            } = &*charge.limit;
+            let (tag, version) = (&tenant.tag, policy.version());
+            match per {
+                Per::Tenant => format!("rl:{{{tag}}}:{name}:{version}"),
+                Per::Address => {
+                    let address = self.tags.of_address(address);
+                    format!("rl:{{{tag}}}:{name}:{address}:{version}")
+                }
+            }
+        };
+        route.charges.iter().map(key).collect()
+    }
 }
 
 impl RulesFile {
     fn check(self, secret: &str) -> Result<Rules, String> {
         range("timeout_ms", self.timeout_ms, 60_000)?;
-        let mut tenants = HashMap::new();
-        for TenantRule {
-            id,
-            api_keys_sha256,
-        } in self.tenants
-        {
-            let tag = tag(&id, secret)?;
-            for api_key in api_keys_sha256 {
-                let mut hash = [0; 32];
-                hex::decode_to_slice(&api_key, &mut hash)
-                    .map_err(|_| format!("tenant {id}: an API key's hash must be 64 hex digits"))?;
-                let (id, tag) = (id.clone(), tag.clone());
-                if tenants.insert(hash, Tenant { id, tag }).is_some() {
-                    return Err(format!("API key {api_key} is there twice"));
-                }
-            }
-        }
+        let tags = Tags::new(secret)?;
+        let tenants = tenants(self.tenants, &tags)?;
+        let limits = limits(&self.routes, self.processes)?;
         let mut routes = HashMap::new();
-        let mut names = Vec::new();
-        for rule in self.routes {
-            let shown = format!("route {}", rule.name);
-            if names.contains(&rule.name) {
+        for rule in &self.routes {
+            let shown = format!("route {} {}", rule.method, rule.path);
+            let error = |error| format!("{shown}: {error}");
+            let method = Method::try_from(rule.method.as_str());
+            let method = method.map_err(|reason| error(reason.to_string()))?;
+            let route = rule.check(&limits).map_err(error)?;
+            if routes.insert((method, rule.path.clone()), route).is_some() {
                 return Err(format!("{shown} is there twice"));
-            }
-            names.push(rule.name.clone());
-            let method = Method::try_from(rule.method.as_str())
-                .map_err(|error| format!("{shown}: {error}"))?;
-            let path = rule.path.clone();
-            let route = rule
-                .check(self.processes)
-                .map_err(|error| format!("{shown}: {error}"))?;
-            if routes.insert((method, path), route).is_some() {
-                return Err(format!("{shown}: method and path are there twice"));
             }
         }
         Ok(Rules {
             timeout: Duration::from_millis(self.timeout_ms),
+            tags,
             tenants,
             routes,
         })
     }
 }
 
-impl RouteRule {
-    fn check(self, processes: NonZeroU32) -> Result<Route, String> {
+fn tenants(rules: Vec<TenantRule>, tags: &Tags) -> Result<HashMap<[u8; 32], Tenant>, String> {
+    let mut tenants = HashMap::new();
+    for TenantRule {
+        id,
+        api_keys_sha256,
+    } in rules
+    {
+        let tag = tags.of(id.as_bytes());
+        for api_key in api_keys_sha256 {
+            let mut hash = [0; 32];
+            hex::decode_to_slice(&api_key, &mut hash)
+                .map_err(|_| format!("tenant {id}: an API key's hash must be 64 hex digits"))?;
+            let tag = tag.clone();
+            if tenants.insert(hash, Tenant { tag }).is_some() {
+                return Err(format!("API key {api_key} is there twice"));
+            }
+        }
+    }
+    Ok(tenants)
+}
+
+/// The limits by name, each once, however many routes share it.
+fn limits(
+    routes: &[RouteRule],
+    processes: NonZeroU32,
+) -> Result<HashMap<&str, Arc<Limit>>, String> {
+    // Each with the most that a request takes of it.
+    let mut named: HashMap<&str, (&LimitRule, u64)> = HashMap::new();
+    for rule in routes.iter().flat_map(|route| &route.limits) {
+        let shown = format!("limit {}", rule.name);
+        rule.check().map_err(|error| format!("{shown}: {error}"))?;
+        match named.entry(&rule.name) {
+            Entry::Vacant(entry) => {
+                entry.insert((rule, rule.cost));
+            }
+            Entry::Occupied(mut entry) => {
+                let (first, most) = entry.get_mut();
+                if (first.per, first.policy) != (rule.per, rule.policy) {
+                    return Err(format!("{shown} is not the same on all its routes"));
+                }
+                *most = rule.cost.max(*most);
+            }
+        }
+    }
+    let limit = |(name, (rule, most)): (_, (&LimitRule, _))| {
+        let limit = Limit {
+            name: rule.name.clone(),
+            per: rule.per,
+            policy: rule.policy,
+            local: Local::share(&rule.policy, most, processes),
+        };
+        (name, Arc::new(limit))
+    };
+    Ok(named.into_iter().map(limit).collect())
+}
+
+impl LimitRule {
+    fn check(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(plain) {
             return Err("a name has lower-case letters, digits and hyphens".to_owned());
         }
         range("cost", self.cost, MAX_UNITS)?;
-        self.policy.check()?;
-        let fallback = match self.on_failure {
-            OnFailure::Closed => Fallback::Closed,
-            OnFailure::Open => Fallback::Open(Local::share(&self.policy, self.cost, processes)),
-        };
+        self.policy.check()
+    }
+}
+
+impl RouteRule {
+    fn check(&self, limits: &HashMap<&str, Arc<Limit>>) -> Result<Route, String> {
+        if !(1..=MAX_LIMITS).contains(&self.limits.len()) {
+            return Err(format!("a route has 1 to {MAX_LIMITS} limits"));
+        }
+        let mut charges: Vec<Charge> = Vec::new();
+        for rule in &self.limits {
+            if charges.iter().any(|charge| charge.limit.name == rule.name) {
+                return Err(format!("limit {} is there twice", rule.name));
+            }
+            let limit = limits.get(&*rule.name).ok_or("a limit is not known")?;
+            charges.push(Charge {
+                limit: Arc::clone(limit),
+                cost: rule.cost,
+            });
+        }
         Ok(Route {
-            name: self.name,
-            policy: self.policy,
-            cost: self.cost,
-            fallback,
+            charges,
+            on_failure: self.on_failure,
         })
     }
 }
 
-impl Policy {
-    fn check(&self) -> Result<(), String> {
-        let most = match self {
-            Self::Slide { exact: true, .. } => MAX_UNITS_EXACT,
-            _ => MAX_UNITS,
-        };
-        match *self {
-            Self::Fixed { limit, window_ms }
-            | Self::Slide {
-                limit, window_ms, ..
-            } => {
-                range("limit", limit, most)?;
-                range("window_ms", window_ms, MAX_MS)
-            }
-            Self::Token {
-                capacity,
-                refill,
-                period_ms,
-            } => {
-                range("capacity", capacity, MAX_UNITS)?;
-                range("refill", refill, MAX_UNITS)?;
-                range("period_ms", period_ms, MAX_MS)?;
-                range("capacity * period_ms / refill", self.window_ms(), MAX_MS)
-            }
-        }
-    }
-
-    /// The most units at once.
-    pub(crate) fn limit(&self) -> u64 {
-        match *self {
-            Self::Fixed { limit, .. } | Self::Slide { limit, .. } => limit,
-            Self::Token { capacity, .. } => capacity,
-        }
-    }
-
-    /// How many units come back in how many milliseconds.
-    pub(crate) fn rate(&self) -> (u64, u64) {
-        match *self {
-            Self::Fixed { limit, window_ms }
-            | Self::Slide {
-                limit, window_ms, ..
-            } => (limit, window_ms),
-            Self::Token {
-                refill, period_ms, ..
-            } => (refill, period_ms),
-        }
-    }
-
-    /// The time in which `limit` units come back: a window, or what it takes to fill a bucket.
-    pub(crate) fn window_ms(&self) -> u64 {
-        let (units, per_ms) = self.rate();
-        let product = u128::from(self.limit()).saturating_mul(u128::from(per_ms));
-        u64::try_from(product.div_ceil(u128::from(units.max(1)))).unwrap_or(u64::MAX)
-    }
-
-    /// What tells one stored state from another that this policy could not go on with. A limit can
-    /// change on a live key, and so can a rate; with another algorithm, or another window of a
-    /// sliding counter, the limiter needs a key of its own, which the old one can't disturb.
-    fn version(&self) -> String {
-        match self {
-            Self::Fixed { .. } => "fixed".to_owned(),
-            Self::Token { .. } => "token".to_owned(),
-            Self::Slide { exact: true, .. } => "exact".to_owned(),
-            Self::Slide { window_ms, .. } => format!("slide-{window_ms}"),
-        }
-    }
-}
-
 impl Route {
-    /// The key of a tenant's limiter. The braces keep all of a tenant's in one slot of a cluster.
-    pub(crate) fn key(&self, tenant: &Tenant) -> String {
-        let (tag, name, version) = (&tenant.tag, &self.name, self.policy.version());
-        format!("rl:{{{tag}}}:{name}:{version}")
-    }
-
-    /// The command that decides on a request.
-    pub(crate) fn command(&self, key: &str) -> Cmd {
-        let (name, numbers): (_, &[u64]) = match &self.policy {
-            Policy::Fixed { limit, window_ms } => ("RL.FIXED", &[*limit, *window_ms]),
-            Policy::Token {
-                capacity,
-                refill,
-                period_ms,
-            } => ("RL.TOKEN", &[*capacity, *refill, *period_ms]),
-            Policy::Slide {
-                limit, window_ms, ..
-            } => ("RL.SLIDE", &[*limit, *window_ms]),
-        };
-        let mut command = redis::cmd(name);
-        command.arg(key).arg(numbers).arg("COST").arg(self.cost);
-        if matches!(self.policy, Policy::Slide { exact: true, .. }) {
-            command.arg("EXACT");
+    /// The command that decides on a request: that of its one limit, or one for all.
+    pub(crate) fn command(&self, keys: &[String]) -> Cmd {
+        if let ([charge], [key]) = (&*self.charges, keys) {
+            let mut command = redis::cmd(&format!("RL.{}", charge.limit.policy.name()));
+            charge.limit.policy.write(charge.cost, command.arg(key));
+            return command;
+        }
+        let mut command = redis::cmd("RL.ALL");
+        command.arg(keys.len()).arg(keys);
+        for Charge { limit, cost } in &self.charges {
+            limit.policy.write(*cost, command.arg(limit.policy.name()));
         }
         command
     }
-}
 
-fn range(name: &str, value: u64, most: u64) -> Result<(), String> {
-    if (1..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("{name} must be between 1 and {most}"))
+    /// What this process decides by itself. The limits are asked in order, and those before one that
+    /// refuses stay charged: the shares are only estimates.
+    pub(crate) fn judge_alone(&self, keys: &[String]) -> Decision {
+        let asked = self.charges.iter().zip(keys);
+        let mut decisions = asked.map(|(charge, key)| charge.limit.local.ask(key, charge.cost));
+        let refusal = decisions.find(|decision| !decision.allowed);
+        refusal.unwrap_or(Decision::alone(true, Some(0)))
     }
 }
 
-fn tag(id: &str, secret: &str) -> Result<String, String> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
-        .map_err(|error| format!("the secret: {error}"))?;
-    mac.update(id.as_bytes());
-    // 128 of its 256 bits: no two tenants share a key.
-    let bytes = mac.finalize().into_bytes();
-    let (bits, _) = bytes.split_at(16);
-    Ok(hex::encode(bits))
+/// What stands for callers in key names. Whoever can list keys must not learn who calls, so it takes
+/// a secret: a hash alone can be found by trying names.
+struct Tags(Hmac<Sha256>);
+
+impl Tags {
+    fn new(secret: &str) -> Result<Self, String> {
+        let mac = Hmac::new_from_slice(secret.as_bytes());
+        mac.map(Self)
+            .map_err(|error| format!("the secret: {error}"))
+    }
+
+    fn of(&self, who: &[u8]) -> String {
+        let mut mac = self.0.clone();
+        mac.update(who);
+        // 128 of its 256 bits: no two tenants share a key.
+        let bytes = mac.finalize().into_bytes();
+        let (bits, _) = bytes.split_at(16);
+        hex::encode(bits)
+    }
+
+    /// A subscriber of IPv6 has 2^64 addresses, so the network stands for all of them.
+    fn of_address(&self, address: IpAddr) -> String {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.of(&address.octets()),
+            IpAddr::V6(address) => {
+                let octets = address.octets();
+                let (network, _) = octets.split_at(8);
+                self.of(network)
+            }
+        }
+    }
 }

@@ -72,9 +72,9 @@ fn a_bucket_refills_sooner_than_it_is_full() {
 fn a_cost_above_the_limit_is_refused_for_good() {
     let server = Server::start();
     let mut dear = route("dear", &hourly(10));
-    dear["cost"] = json!(11);
+    dear["limits"][0]["cost"] = json!(11);
     let mut fair = route("fair", &hourly(10));
-    fair["cost"] = json!(10);
+    fair["limits"][0]["cost"] = json!(10);
     let gateway = start(&server, &[dear, fair]);
     let answer = gateway.get("/dear");
     assert_eq!(answer.code(), (429, "cost_above_limit"));

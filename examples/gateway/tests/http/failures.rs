@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::gateway::{API_KEYS, Client, Gateway, hourly, keys, kill, redis_url, route, rules};
+use crate::gateway::{
+    API_KEYS, Client, Gateway, calls, hourly, keys, kill, redis_url, route, rules,
+};
 use crate::proxy::Proxy;
 use support::{Options, Server, send, snapshot, wait_until};
 
@@ -151,7 +153,7 @@ fn a_share_is_one_unit_or_one_request_at_least() {
     ];
     let routes = cases.each_ref().map(|(name, policy, cost, ..)| {
         let mut route = route(name, policy);
-        route["cost"] = json!(cost);
+        route["limits"][0]["cost"] = json!(cost);
         route["on_failure"] = json!("open");
         route
     });
@@ -184,7 +186,7 @@ fn a_share_is_one_unit_or_one_request_at_least() {
 fn a_share_of_the_longest_window_can_be_counted() {
     let policy = json!({ "algorithm": "fixed", "limit": 10, "window_ms": 3_153_600_000_000_u64 });
     let mut route = route("long", &policy);
-    route["cost"] = json!(10);
+    route["limits"][0]["cost"] = json!(10);
     route["on_failure"] = json!("open");
     let mut rules = rules(&[route]);
     rules["processes"] = json!(u32::MAX);
@@ -321,12 +323,7 @@ fn a_frozen_server_piles_up_no_requests() {
     assert_recovers(&client, thawed);
     // What the server finds once it thaws: what was sent before the breaker opened, and one
     // command per pause; and what has found it again.
-    let calls: String = send(&mut connection, &["INFO", "commandstats"]);
-    let calls: u128 = calls
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_rl.fixed:calls="))
-        .and_then(|line| line.split(',').next()?.parse().ok())
-        .unwrap();
+    let calls = u128::from(calls(&server, "rl.fixed"));
     println!("{calls} requests reached the server, which was frozen for {took:?}");
     assert!(
         calls <= 5 + took.as_millis() / 500 + 1 + 4,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use support::{DEADLINE, Server, end_of, end_with_this_thread, send, wait_until};
+use support::{DEADLINE, Server, end_of, end_with_this_thread, info_text, send, wait_until};
 
 /// Tenants and their API keys. The third has two.
 pub const API_KEYS: [(&str, &str); 4] = [
@@ -38,13 +38,17 @@ pub fn redis_url(server: &Server) -> String {
     }
 }
 
-/// A limit of `GET /<name>`, which fails closed.
+/// `GET /<name>` with one limit of that name, which fails closed.
 pub fn route(name: &str, policy: &Value) -> Value {
+    route_with(name, &[json!({ "name": name, "policy": policy })])
+}
+
+/// The same with these limits.
+pub fn route_with(name: &str, limits: &[Value]) -> Value {
     json!({
-        "name": name,
         "method": "GET",
         "path": format!("/{name}"),
-        "policy": policy,
+        "limits": limits,
         "on_failure": "closed",
     })
 }
@@ -139,6 +143,10 @@ impl Gateway {
             agent: config.build().into(),
             url: self.url.clone(),
         }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// `GET` as the first tenant, on a connection of its own.
@@ -287,4 +295,15 @@ pub fn keys(server: &Server) -> Vec<String> {
     let mut keys: Vec<String> = send(&mut server.connect(), &["KEYS", "*"]);
     keys.sort();
     keys
+}
+
+/// How often a server has been sent a command.
+pub fn calls(server: &Server, command: &str) -> u64 {
+    let statistics = info_text(&mut server.connect(), "commandstats");
+    let start = format!("cmdstat_{command}:calls=");
+    let calls = statistics.lines().find_map(|line| {
+        let (calls, _) = line.strip_prefix(&start)?.split_once(',')?;
+        calls.parse().ok()
+    });
+    calls.unwrap_or(0)
 }

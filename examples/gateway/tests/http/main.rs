@@ -20,3 +20,4 @@ mod failures;
 mod gateway;
 mod proxy;
 mod reload;
+mod several;

@@ -104,7 +104,7 @@ fn changed(path: &str, value: Value) -> String {
 }
 
 fn policy(policy: Value) -> String {
-    changed("/routes/0/policy", policy)
+    changed("/routes/0/limits/0/policy", policy)
 }
 
 fn invalid() -> Vec<String> {
@@ -115,10 +115,16 @@ fn invalid() -> Vec<String> {
     };
     let hash = rules(&[])["tenants"][0]["api_keys_sha256"][0].clone();
     let search = route("search", &hourly(3));
-    let mut other_name = search.clone();
-    other_name["name"] = json!("other");
-    let mut other_path = search.clone();
-    other_path["path"] = json!("/other");
+    let mut other_limit = search.clone();
+    other_limit["limits"][0]["name"] = json!("other");
+    let mut other_policy = route("search", &hourly(4));
+    other_policy["path"] = json!("/other");
+    let mut other_per = search.clone();
+    other_per["path"] = json!("/other");
+    other_per["limits"][0]["per"] = json!("address");
+    let limit = search["limits"][0].clone();
+    let named = |n| json!({ "name": format!("n{n}"), "policy": hourly(3) });
+    let many: Vec<Value> = (0..33).map(named).collect();
     let valid = rules(slice::from_ref(&search)).to_string();
     vec![
         String::new(),
@@ -136,10 +142,18 @@ fn invalid() -> Vec<String> {
             "/tenants/0",
             json!({ "id": "x", "api_keys_sha256": [], "quota": 1 }),
         ),
-        changed("/routes", json!([search, other_name])),
-        changed("/routes", json!([search, other_path])),
-        changed("/routes/0/name", json!("a\"b")),
-        changed("/routes/0/name", json!("")),
+        changed("/routes", json!([search, other_limit])),
+        changed("/routes", json!([search, other_policy])),
+        changed("/routes", json!([search, other_per])),
+        changed("/routes/0/limits", json!([])),
+        changed("/routes/0/limits", json!([limit, limit])),
+        changed("/routes/0/limits", json!(many)),
+        changed("/routes/0/limits/0/name", json!("a\"b")),
+        changed("/routes/0/limits/0/name", json!("")),
+        changed(
+            "/routes/0/limits/0",
+            json!({ "name": "search", "per": "user", "policy": hourly(3) }),
+        ),
         changed("/routes/0/method", json!("GET /")),
         changed("/routes/0/on_failure", json!("shut")),
         policy(hourly(0)),
@@ -178,7 +192,7 @@ fn invalid_rules_change_nothing() {
     }
     assert_eq!(gateway.logged(RELOADED), 0);
     // Why is said, and where.
-    let last = "rules.json: route search: capacity * period_ms / refill must be between 1 and";
+    let last = "rules.json: limit search: capacity * period_ms / refill must be between 1 and";
     assert_eq!(gateway.logged(last), 1, "{}", gateway.log());
     gateway.reload(&rules(&[route("search", &hourly(1))]).to_string(), RELOADED);
     assert_eq!(client.get("/search").status, 429);
