@@ -1,5 +1,7 @@
 //! What a limiter decides on a request, and where the request's limits stand then.
 
+use std::time::Duration;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     pub(crate) allowed: bool,
@@ -37,6 +39,32 @@ impl Decision {
             allowed: standing.allowed > 0,
             retry_after_ms: standing.retry_after_ms,
             standings: Some(vec![standing]),
+        }
+    }
+
+    /// How long the same request will be refused for certain. None where no wait helps, as only
+    /// other rules could.
+    pub(crate) fn sure_wait(&self) -> Option<Duration> {
+        if self.allowed {
+            return None;
+        }
+        self.retry_after_ms.map(Duration::from_millis)
+    }
+
+    /// The same, told later: less is left of its waits, and what remains of a limit is as it was.
+    pub(crate) fn after(&self, elapsed: Duration) -> Self {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let left = |ms: u64| ms.saturating_sub(elapsed_ms);
+        let later = |standing: &Standing| Standing {
+            retry_after_ms: standing.retry_after_ms.map(left),
+            reset_after_ms: left(standing.reset_after_ms),
+            ..standing.clone()
+        };
+        let standings = self.standings.as_deref();
+        Self {
+            allowed: self.allowed,
+            retry_after_ms: self.retry_after_ms.map(left),
+            standings: standings.map(|each| each.iter().map(later).collect()),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
 //! | `reload` | reading them again |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
+//! | `refusals` | refusals that still hold, without asking Redis |
 //! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
 //! | `answer` | statuses, header fields and bodies |
@@ -28,6 +29,7 @@ mod decision;
 mod limiter;
 mod local;
 mod policy;
+mod refusals;
 mod reload;
 mod rules;
 
@@ -37,7 +39,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
@@ -48,7 +50,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use decision::Decision;
-use limiter::Limiter;
+use limiter::{Failure, Limiter};
 use reload::{Source, keep_up};
 use rules::{OnFailure, Route, Rules};
 
@@ -159,13 +161,35 @@ impl Gateway {
 
     /// The decision on a request, or none where none can be had and the route fails closed.
     async fn judge(&self, rules: &Rules, route: &Route, keys: &[String]) -> Option<Decision> {
-        let command = route.command(keys);
-        let shared = self.limiter.ask(keys, &command, rules.timeout).await;
-        match (shared, route.on_failure) {
+        match (self.ask(rules, route, keys).await, route.on_failure) {
             (Ok(decision), _) => Some(decision),
             (Err(_), OnFailure::Open) => Some(route.judge_alone(keys)),
             (Err(_), OnFailure::Closed) => None,
         }
+    }
+
+    /// Asks Redis, unless its last answer still holds.
+    async fn ask(
+        &self,
+        rules: &Rules,
+        route: &Route,
+        keys: &[String],
+    ) -> Result<Decision, Failure> {
+        let since = Instant::now();
+        let asked = route.remember_refusals.then(|| route.asked(keys));
+        if let Some(refusal) = asked
+            .as_ref()
+            .and_then(|asked| rules.refusals.recall(asked, since))
+        {
+            return Ok(refusal);
+        }
+        let command = route.command(keys);
+        let decision = self.limiter.ask(keys, &command, rules.timeout).await?;
+        if let (Some(asked), Some(wait)) = (asked, decision.sure_wait()) {
+            let refusal = decision.clone();
+            rules.refusals.remember(asked, refusal, since, wait);
+        }
+        Ok(decision)
     }
 }
 

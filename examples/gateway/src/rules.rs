@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::decision::Decision;
 use crate::local::Local;
 use crate::policy::{MAX_UNITS, Policy, range};
+use crate::refusals::{Asked, Refusals};
 
 /// The most limits that `RL.ALL` takes.
 const MAX_LIMITS: usize = 32;
@@ -49,6 +50,9 @@ struct RouteRule {
     /// All of them admit a request, or none is charged.
     limits: Vec<LimitRule>,
     on_failure: OnFailure,
+    /// Whether a refused caller is refused without asking Redis until its wait is over.
+    #[serde(default = "yes")]
+    remember_refusals: bool,
 }
 
 #[derive(Deserialize)]
@@ -89,8 +93,14 @@ fn one() -> u64 {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
 pub(crate) struct Rules {
     pub(crate) timeout: Duration,
+    /// Refusals by these rules.
+    pub(crate) refusals: Refusals,
     tags: Tags,
     /// By the SHA-256 of an API key. A look-up by the key itself would take longer the more of a
     /// guess is right, and so tell the key bit by bit; how much of a guess' hash is right says
@@ -108,6 +118,7 @@ pub(crate) struct Tenant {
 pub(crate) struct Route {
     pub(crate) charges: Vec<Charge>,
     pub(crate) on_failure: OnFailure,
+    pub(crate) remember_refusals: bool,
 }
 
 /// What a request takes of a limit.
@@ -187,6 +198,7 @@ impl RulesFile {
         }
         Ok(Rules {
             timeout: Duration::from_millis(self.timeout_ms),
+            refusals: Refusals::new(),
             tags,
             tenants,
             routes,
@@ -280,6 +292,7 @@ impl RouteRule {
         Ok(Route {
             charges,
             on_failure: self.on_failure,
+            remember_refusals: self.remember_refusals,
         })
     }
 }
@@ -298,6 +311,12 @@ impl Route {
             limit.policy.write(*cost, command.arg(limit.policy.name()));
         }
         command
+    }
+
+    /// What a request asks for.
+    pub(crate) fn asked(&self, keys: &[String]) -> Asked {
+        let costs = self.charges.iter().map(|charge| charge.cost);
+        keys.iter().cloned().zip(costs).collect()
     }
 
     /// What this process decides by itself. The limits are asked in order, and those before one that

@@ -43,13 +43,15 @@ pub fn route(name: &str, policy: &Value) -> Value {
     route_with(name, &[json!({ "name": name, "policy": policy })])
 }
 
-/// The same with these limits.
+/// The same with these limits. Refusals are not remembered: a gateway times them by its own clock,
+/// and many tests set that of the server.
 pub fn route_with(name: &str, limits: &[Value]) -> Value {
     json!({
         "method": "GET",
         "path": format!("/{name}"),
         "limits": limits,
         "on_failure": "closed",
+        "remember_refusals": false,
     })
 }
 

@@ -19,5 +19,6 @@ mod demo;
 mod failures;
 mod gateway;
 mod proxy;
+mod refusals;
 mod reload;
 mod several;
