@@ -32,9 +32,8 @@ impl Decision {
         }
     }
 
-    /// The reply of `RL.FIXED` and its like.
-    pub(crate) fn of_one(reply: [i64; 5]) -> Self {
-        let standing = Standing::from(reply);
+    /// Of a route with one limit.
+    pub(crate) fn of_one(standing: Standing) -> Self {
         Self {
             allowed: standing.allowed > 0,
             retry_after_ms: standing.retry_after_ms,
@@ -51,20 +50,14 @@ impl Decision {
         self.retry_after_ms.map(Duration::from_millis)
     }
 
-    /// The same, told later: less is left of its waits, and what remains of a limit is as it was.
+    /// The same, told later.
     pub(crate) fn after(&self, elapsed: Duration) -> Self {
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let left = |ms: u64| ms.saturating_sub(elapsed_ms);
-        let later = |standing: &Standing| Standing {
-            retry_after_ms: standing.retry_after_ms.map(left),
-            reset_after_ms: left(standing.reset_after_ms),
-            ..standing.clone()
-        };
         let standings = self.standings.as_deref();
+        let later = |each: &[Standing]| each.iter().map(|one| one.after(elapsed)).collect();
         Self {
             allowed: self.allowed,
-            retry_after_ms: self.retry_after_ms.map(left),
-            standings: standings.map(|each| each.iter().map(later).collect()),
+            retry_after_ms: self.retry_after_ms.map(|ms| left(ms, elapsed)),
+            standings: standings.map(later),
         }
     }
 
@@ -89,6 +82,22 @@ impl From<[i64; 5]> for Standing {
             reset_after_ms: count(reset_after_ms),
         }
     }
+}
+
+impl Standing {
+    /// The same, told later: less is left of its waits, and what remains is as it was.
+    pub(crate) fn after(&self, elapsed: Duration) -> Self {
+        Self {
+            retry_after_ms: self.retry_after_ms.map(|ms| left(ms, elapsed)),
+            reset_after_ms: left(self.reset_after_ms, elapsed),
+            ..self.clone()
+        }
+    }
+}
+
+/// What is left of a wait, rounded up to a whole millisecond.
+fn left(ms: u64, elapsed: Duration) -> u64 {
+    ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// −1 means never.

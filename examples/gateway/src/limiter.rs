@@ -79,8 +79,8 @@ impl Limiter {
         timeout: Duration,
     ) -> Result<Decision, Failure> {
         if let [_] = keys {
-            let reply = self.send(keys, command, timeout).await?;
-            return Ok(Decision::of_one(reply));
+            let reply: [i64; 5] = self.send(keys, command, timeout).await?;
+            return Ok(Decision::of_one(reply.into()));
         }
         let reply = self.send(keys, command, timeout).await?;
         Ok(Decision::of_all(reply))

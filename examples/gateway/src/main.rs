@@ -8,6 +8,7 @@
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
 //! | `reload` | reading them again |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
+//! | `batches` | units that were fetched ahead |
 //! | `refusals` | refusals that still hold, without asking Redis |
 //! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
@@ -24,6 +25,7 @@
 //! The rules are read again at SIGHUP and when their file has changed. SIGTERM and SIGINT end the process once its requests are answered.
 
 mod answer;
+mod batches;
 mod breaker;
 mod decision;
 mod limiter;
@@ -161,7 +163,12 @@ impl Gateway {
 
     /// The decision on a request, or none where none can be had and the route fails closed.
     async fn judge(&self, rules: &Rules, route: &Route, keys: &[String]) -> Option<Decision> {
-        match (self.ask(rules, route, keys).await, route.on_failure) {
+        let asked = self.ask(rules, route, keys);
+        let shared = match (route.batch, keys) {
+            (Some(_), [key]) => rules.batches.take(key, rules.timeout, asked).await,
+            _ => asked.await,
+        };
+        match (shared, route.on_failure) {
             (Ok(decision), _) => Some(decision),
             (Err(_), OnFailure::Open) => Some(route.judge_alone(keys)),
             (Err(_), OnFailure::Closed) => None,

@@ -106,8 +106,8 @@ impl Policy {
         }
     }
 
-    /// The rest of the policy, in either command.
-    pub(crate) fn write(&self, cost: u64, command: &mut Cmd) {
+    /// The rest of the policy, in either command, with what is to be taken: `COST n` or `UPTO n`.
+    pub(crate) fn write(&self, (keyword, units): (&str, u64), command: &mut Cmd) {
         match *self {
             Self::Fixed { limit, window_ms }
             | Self::Slide {
@@ -119,7 +119,7 @@ impl Policy {
                 period_ms,
             } => command.arg(capacity).arg(refill).arg(period_ms),
         };
-        command.arg("COST").arg(cost);
+        command.arg(keyword).arg(units);
         if matches!(self, Self::Slide { exact: true, .. }) {
             command.arg("EXACT");
         }

@@ -15,6 +15,7 @@ use redis::Cmd;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::batches::Batches;
 use crate::decision::Decision;
 use crate::local::Local;
 use crate::policy::{MAX_UNITS, Policy, range};
@@ -50,6 +51,8 @@ struct RouteRule {
     /// All of them admit a request, or none is charged.
     limits: Vec<LimitRule>,
     on_failure: OnFailure,
+    /// How many units are fetched at once and handed out by the gateway itself.
+    batch: Option<u64>,
     /// Whether a refused caller is refused without asking Redis until its wait is over.
     #[serde(default = "yes")]
     remember_refusals: bool,
@@ -99,8 +102,9 @@ fn yes() -> bool {
 
 pub(crate) struct Rules {
     pub(crate) timeout: Duration,
-    /// Refusals by these rules.
+    /// Refusals and units by these rules: with other rules, they are forgotten.
     pub(crate) refusals: Refusals,
+    pub(crate) batches: Batches,
     tags: Tags,
     /// By the SHA-256 of an API key. A look-up by the key itself would take longer the more of a
     /// guess is right, and so tell the key bit by bit; how much of a guess' hash is right says
@@ -119,6 +123,7 @@ pub(crate) struct Route {
     pub(crate) charges: Vec<Charge>,
     pub(crate) on_failure: OnFailure,
     pub(crate) remember_refusals: bool,
+    pub(crate) batch: Option<u64>,
 }
 
 /// What a request takes of a limit.
@@ -199,6 +204,7 @@ impl RulesFile {
         Ok(Rules {
             timeout: Duration::from_millis(self.timeout_ms),
             refusals: Refusals::new(),
+            batches: Batches::new(),
             tags,
             tenants,
             routes,
@@ -289,10 +295,17 @@ impl RouteRule {
                 cost: rule.cost,
             });
         }
+        if let Some(batch) = self.batch {
+            let [Charge { limit, cost: 1 }] = &*charges else {
+                return Err("batches need a single limit and a cost of 1".to_owned());
+            };
+            range("batch", batch, limit.policy.limit())?;
+        }
         Ok(Route {
             charges,
             on_failure: self.on_failure,
             remember_refusals: self.remember_refusals,
+            batch: self.batch,
         })
     }
 }
@@ -302,13 +315,18 @@ impl Route {
     pub(crate) fn command(&self, keys: &[String]) -> Cmd {
         if let ([charge], [key]) = (&*self.charges, keys) {
             let mut command = redis::cmd(&format!("RL.{}", charge.limit.policy.name()));
-            charge.limit.policy.write(charge.cost, command.arg(key));
+            let take = match self.batch {
+                Some(units) => ("UPTO", units),
+                None => ("COST", charge.cost),
+            };
+            charge.limit.policy.write(take, command.arg(key));
             return command;
         }
         let mut command = redis::cmd("RL.ALL");
         command.arg(keys.len()).arg(keys);
         for Charge { limit, cost } in &self.charges {
-            limit.policy.write(*cost, command.arg(limit.policy.name()));
+            let command = command.arg(limit.policy.name());
+            limit.policy.write(("COST", *cost), command);
         }
         command
     }

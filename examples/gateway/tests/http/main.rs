@@ -14,6 +14,7 @@
 )]
 
 mod answers;
+mod batches;
 mod callers;
 mod demo;
 mod failures;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{API_KEY, API_KEYS, Gateway, hourly, keys, redis_url, route, rules};
+use crate::gateway::{
+    API_KEY, API_KEYS, Gateway, hourly, keys, redis_url, route, route_with, rules,
+};
 use support::{Server, wait_until};
 
 const RELOADED: &str = "rules reloaded";
@@ -124,6 +126,13 @@ fn invalid() -> Vec<String> {
     other_per["limits"][0]["per"] = json!("address");
     let limit = search["limits"][0].clone();
     let named = |n| json!({ "name": format!("n{n}"), "policy": hourly(3) });
+    let batched = |units, limits: &[Value]| {
+        let mut route = route_with("search", limits);
+        route["batch"] = json!(units);
+        route
+    };
+    let mut dear = limit.clone();
+    dear["cost"] = json!(2);
     let many: Vec<Value> = (0..33).map(named).collect();
     let valid = rules(slice::from_ref(&search)).to_string();
     vec![
@@ -156,6 +165,10 @@ fn invalid() -> Vec<String> {
         ),
         changed("/routes/0/method", json!("GET /")),
         changed("/routes/0/on_failure", json!("shut")),
+        changed("/routes/0", batched(4, slice::from_ref(&limit))),
+        changed("/routes/0", batched(0, slice::from_ref(&limit))),
+        changed("/routes/0", batched(2, &[limit.clone(), named(0)])),
+        changed("/routes/0", batched(2, &[dear])),
         policy(hourly(0)),
         policy(hourly(9_007_199_254_740_992)),
         policy(json!({ "algorithm": "fixed", "limit": -1, "window_ms": 1000 })),
