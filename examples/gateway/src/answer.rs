@@ -6,6 +6,7 @@
 //! | 404 | `unknown_route` |
 //! | 429 | `rate_limited`, with `Retry-After` |
 //! | 429 | `cost_above_limit`, without: no wait helps |
+//! | 502 | `application_unreachable` |
 //! | 503 | `limiter_unavailable` |
 //!
 //! `RateLimit-Policy` and `RateLimit` are those of draft-ietf-httpapi-ratelimit-headers-10 (September
@@ -70,6 +71,11 @@ pub(crate) fn unavailable() -> Response {
         "limiter_unavailable",
         message,
     )
+}
+
+pub(crate) fn unreachable() -> Response {
+    let message = "The application is out of reach. Try again later.";
+    error(StatusCode::BAD_GATEWAY, "application_unreachable", message)
 }
 
 pub(crate) fn refused(route: &Route, decision: &Decision) -> Response {

@@ -12,12 +12,14 @@
 //! | `refusals` | refusals that still hold, without asking Redis |
 //! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
+//! | `upstream` | the application that is protected |
 //! | `answer` | statuses, header fields and bodies |
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `GATEWAY_LISTEN` | address and port, `127.0.0.1:8080` unless set |
 //! | `GATEWAY_REDIS` | the server, `redis://127.0.0.1:6379` unless set |
+//! | `GATEWAY_UPSTREAM` | address and port of the application; unless set, the gateway answers itself |
 //! | `GATEWAY_RULES` | the rules file, `examples/gateway/rules.json` unless set |
 //! | `GATEWAY_POLL_MS` | how often the file is looked at, every 5000 ms unless set |
 //! | `GATEWAY_SECRET` | names tenants in Redis' keys; the same in every process, and kept secret |
@@ -34,6 +36,7 @@ mod policy;
 mod refusals;
 mod reload;
 mod rules;
+mod upstream;
 
 use std::env::{self, VarError};
 use std::error::Error;
@@ -45,9 +48,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -55,10 +56,12 @@ use decision::Decision;
 use limiter::{Failure, Limiter};
 use reload::{Source, keep_up};
 use rules::{OnFailure, Route, Rules};
+use upstream::Upstream;
 
 struct Gateway {
     rules: RwLock<Arc<Rules>>,
     limiter: Limiter,
+    upstream: Upstream,
 }
 
 #[tokio::main]
@@ -75,6 +78,7 @@ async fn main() -> ExitCode {
 async fn serve() -> Result<(), Box<dyn Error>> {
     let listen = setting("GATEWAY_LISTEN", Some("127.0.0.1:8080"))?;
     let redis = setting("GATEWAY_REDIS", Some("redis://127.0.0.1:6379"))?;
+    let upstream = setting("GATEWAY_UPSTREAM", Some(""))?;
     let path = PathBuf::from(setting(
         "GATEWAY_RULES",
         Some("examples/gateway/rules.json"),
@@ -92,6 +96,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let gateway = Arc::new(Gateway {
         rules: RwLock::new(Arc::new(rules)),
         limiter: Limiter::connect(&redis)?,
+        upstream: Upstream::new(&upstream).map_err(|error| format!("GATEWAY_UPSTREAM: {error}"))?,
     });
     // Signals first: until a handler is there, SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup())?;
@@ -146,7 +151,7 @@ async fn answer_request(
     let keys = rules.keys(route, tenant, caller.ip());
     match gateway.judge(&rules, route, &keys).await {
         Some(decision) if decision.allowed => {
-            let mut response = application(request).await;
+            let mut response = gateway.upstream.answer(request).await;
             answer::describe(response.headers_mut(), route, &decision);
             response
         }
@@ -198,10 +203,4 @@ impl Gateway {
         }
         Ok(decision)
     }
-}
-
-/// What is being protected: here stands the application, or what forwards to it.
-#[allow(clippy::unused_async, reason = "a real one awaits")]
-async fn application(_request: Request) -> Response {
-    answer::json(StatusCode::OK, &json!({ "code": "ok" }))
 }

@@ -23,3 +23,4 @@ mod proxy;
 mod refusals;
 mod reload;
 mod several;
+mod upstream;
