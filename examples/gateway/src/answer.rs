@@ -8,12 +8,14 @@
 //! | 429 | `cost_above_limit`, without: no wait helps |
 //! | 502 | `application_unreachable` |
 //! | 503 | `limiter_unavailable` |
+//! | 504 | `took_too_long` |
 //!
 //! `RateLimit-Policy` and `RateLimit` are those of draft-ietf-httpapi-ratelimit-headers-10 (September
 //! 2025; revision 11 is of May 2026): lists of structured fields (RFC 9651), one item each, with the
 //! policy's name, `q` the quota, `w` the window in seconds, `r` what remains, and `t` the seconds
 //! until there is more: those of `Retry-After` where the same request would have to wait now, otherwise
-//! at most so long, until nothing is used any more. `X-RateLimit-*` is what clients knew before: the
+//! at most so long, until nothing is used any more. A limit of requests at once has no window, but
+//! a unit, `qu`. `X-RateLimit-*` is what clients knew before: the
 //! limit, what remains, and the seconds until nothing is used any more.
 
 use std::fmt::Display;
@@ -78,6 +80,12 @@ pub(crate) fn unreachable() -> Response {
     error(StatusCode::BAD_GATEWAY, "application_unreachable", message)
 }
 
+/// What came of the request is not known.
+pub(crate) fn took_too_long() -> Response {
+    let message = "The request took longer than it may.";
+    error(StatusCode::GATEWAY_TIMEOUT, "took_too_long", message)
+}
+
 pub(crate) fn refused(route: &Route, decision: &Decision) -> Response {
     let (code, message) = match decision.retry_after_ms {
         Some(_) => (
@@ -107,12 +115,12 @@ pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decisi
     };
     let limits = route.charges.iter().zip(standings);
     put(headers, LIMIT, list(limits.map(limit)));
-    // These have room for one limit: of those that refuse, or else of all, the one with the least
-    // left.
-    let least = standings
-        .iter()
-        .min_by_key(|standing| (standing.allowed > 0, standing.remaining));
-    if let Some(least) = least {
+    // These have room for one limit, and mean a rate: of those that refuse, or else of all, the one
+    // with the least left.
+    let rates = route.charges.iter().zip(standings);
+    let rates = rates.filter(|(charge, _)| charge.lease_ms().is_none());
+    let least = rates.min_by_key(|(_, standing)| (standing.allowed > 0, standing.remaining));
+    if let Some((_, least)) = least {
         put(headers, X_LIMIT, least.limit);
         put(headers, X_REMAINING, least.remaining);
         put(headers, X_RESET, seconds(least.reset_after_ms));
@@ -122,6 +130,9 @@ pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decisi
 fn policy(charge: &Charge) -> String {
     let (name, policy) = (&charge.limit.name, &charge.limit.policy);
     let quota = policy.limit().min(LARGEST);
+    if charge.lease_ms().is_some() {
+        return format!("\"{name}\";q={quota};qu=\"concurrent-requests\"");
+    }
     let window = seconds(policy.window_ms());
     format!("\"{name}\";q={quota};w={window}")
 }
@@ -130,13 +141,14 @@ fn limit((charge, standing): (&Charge, &Standing)) -> String {
     // Where the same request would have to wait, that is when there is more: a client must not be told
     // to wait for longer than Retry-After. Otherwise the reply doesn't tell when the next unit comes, and
     // by the time that nothing is used there is more for certain.
-    let more_ms = match standing.retry_after_ms {
-        Some(retry_after_ms) if retry_after_ms > 0 => retry_after_ms,
-        _ => standing.reset_after_ms,
-    };
     let name = &charge.limit.name;
     let remaining = standing.remaining.min(LARGEST);
-    let more = seconds(more_ms);
+    let more = match standing.retry_after_ms {
+        Some(retry_after_ms) if retry_after_ms > 0 => seconds(retry_after_ms),
+        // Places come back as requests end.
+        _ if charge.lease_ms().is_some() => return format!("\"{name}\";r={remaining}"),
+        _ => seconds(standing.reset_after_ms),
+    };
     format!("\"{name}\";r={remaining};t={more}")
 }
 

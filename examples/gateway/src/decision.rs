@@ -41,15 +41,6 @@ impl Decision {
         }
     }
 
-    /// How long the same request will be refused for certain. None where no wait helps, as only
-    /// other rules could.
-    pub(crate) fn sure_wait(&self) -> Option<Duration> {
-        if self.allowed {
-            return None;
-        }
-        self.retry_after_ms.map(Duration::from_millis)
-    }
-
     /// The same, told later.
     pub(crate) fn after(&self, elapsed: Duration) -> Self {
         let standings = self.standings.as_deref();

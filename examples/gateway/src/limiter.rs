@@ -1,6 +1,7 @@
 //! Asking Redis: one command per request, with a time-out, behind a circuit breaker.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -9,6 +10,9 @@ use redis::io::tcp::TcpSettings;
 use redis::{
     Client, Cmd, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
 };
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use crate::breaker::Breaker;
 use crate::decision::Decision;
@@ -33,6 +37,9 @@ pub(crate) enum Failure {
 }
 
 pub(crate) struct Limiter {
+    /// Leases that are being given back.
+    releases: TaskTracker,
+    runtime: Handle,
     redis: ConnectionManager,
     breaker: Breaker,
     log: DefaultDirectRateLimiter,
@@ -64,6 +71,8 @@ impl Limiter {
         let redis = ConnectionManager::new_lazy_with_config(client.clone(), config)?;
         tokio::spawn(warm_up(client, redis.clone()));
         Ok(Self {
+            releases: TaskTracker::new(),
+            runtime: Handle::current(),
             redis,
             breaker: Breaker::new(THRESHOLD, PAUSE),
             log: RateLimiter::direct(Quota::per_second(LINES)),
@@ -84,6 +93,22 @@ impl Limiter {
         }
         let reply = self.send(keys, command, timeout).await?;
         Ok(Decision::of_all(reply))
+    }
+
+    /// Gives a lease back, in the background.
+    pub(crate) fn release(self: &Arc<Self>, key: String, command: Cmd, timeout: Duration) {
+        let limiter = Arc::clone(self);
+        let release = async move {
+            // Whatever comes of it has been told: the lease ends by its time.
+            let _ = limiter.send::<[i64; 5]>(&[key], &command, timeout).await;
+        };
+        self.releases.spawn_on(release, &self.runtime);
+    }
+
+    /// Waits until all leases have been given back.
+    pub(crate) async fn finish(&self) {
+        self.releases.close();
+        self.releases.wait().await;
     }
 
     async fn send<T: FromRedisValue>(

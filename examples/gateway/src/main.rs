@@ -8,6 +8,7 @@
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
 //! | `reload` | reading them again |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
+//! | `lease` | what a request holds while it is handled |
 //! | `batches` | units that were fetched ahead |
 //! | `refusals` | refusals that still hold, without asking Redis |
 //! | `breaker` | the circuit breaker |
@@ -30,6 +31,7 @@ mod answer;
 mod batches;
 mod breaker;
 mod decision;
+mod lease;
 mod limiter;
 mod local;
 mod policy;
@@ -51,8 +53,10 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use uuid::Uuid;
 
 use decision::Decision;
+use lease::{Held, Lease};
 use limiter::{Failure, Limiter};
 use reload::{Source, keep_up};
 use rules::{OnFailure, Route, Rules};
@@ -60,7 +64,7 @@ use upstream::Upstream;
 
 struct Gateway {
     rules: RwLock<Arc<Rules>>,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     upstream: Upstream,
 }
 
@@ -95,7 +99,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let (source, rules) = Source::open(path, secret).await?;
     let gateway = Arc::new(Gateway {
         rules: RwLock::new(Arc::new(rules)),
-        limiter: Limiter::connect(&redis)?,
+        limiter: Arc::new(Limiter::connect(&redis)?),
         upstream: Upstream::new(&upstream).map_err(|error| format!("GATEWAY_UPSTREAM: {error}"))?,
     });
     // Signals first: until a handler is there, SIGHUP would end the process.
@@ -110,11 +114,13 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     // In one piece: whoever started this reads its address here.
     let line = format!("gateway: listening on {}\n", listener.local_addr()?);
     eprint!("{line}");
+    let limiter = Arc::clone(&gateway.limiter);
     let router = Router::new().fallback(answer_request).with_state(gateway);
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service)
         .with_graceful_shutdown(any(ends))
         .await?;
+    limiter.finish().await;
     Ok(())
 }
 
@@ -150,12 +156,12 @@ async fn answer_request(
     };
     let keys = rules.keys(route, tenant, caller.ip());
     match gateway.judge(&rules, route, &keys).await {
-        Some(decision) if decision.allowed => {
-            let mut response = gateway.upstream.answer(request).await;
+        Some((decision, held)) if decision.allowed => {
+            let mut response = held.during(gateway.upstream.answer(request)).await;
             answer::describe(response.headers_mut(), route, &decision);
             response
         }
-        Some(decision) => answer::refused(route, &decision),
+        Some((decision, _)) => answer::refused(route, &decision),
         None => answer::unavailable(),
     }
 }
@@ -166,16 +172,38 @@ impl Gateway {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The decision on a request, or none where none can be had and the route fails closed.
-    async fn judge(&self, rules: &Rules, route: &Route, keys: &[String]) -> Option<Decision> {
-        let asked = self.ask(rules, route, keys);
+    /// The decision on a request and what it then holds, or none where no decision can be had and
+    /// the route fails closed.
+    async fn judge(
+        &self,
+        rules: &Rules,
+        route: &Route,
+        keys: &[String],
+    ) -> Option<(Decision, Held)> {
+        let id = Uuid::new_v4().simple().to_string();
+        let mut held = Held::default();
+        if let Some((key, release, ttl)) = route.lease(keys, &id) {
+            let lease = Lease::new(&self.limiter, key, release, rules.timeout);
+            held = Held::lease(lease, ttl);
+        }
+        let asked = self.ask(rules, route, keys, &id);
         let shared = match (route.batch, keys) {
             (Some(_), [key]) => rules.batches.take(key, rules.timeout, asked).await,
             _ => asked.await,
         };
+        match &shared {
+            Ok(decision) if decision.allowed => {}
+            // It may be taken all the same.
+            Err(Failure::Unanswered) => {}
+            _ => held.not_taken(),
+        }
         match (shared, route.on_failure) {
-            (Ok(decision), _) => Some(decision),
-            (Err(_), OnFailure::Open) => Some(route.judge_alone(keys)),
+            (Ok(decision), _) => Some((decision, held)),
+            (Err(_), OnFailure::Open) => {
+                let (decision, place) = route.judge_alone(keys);
+                held.add(place);
+                Some((decision, held))
+            }
             (Err(_), OnFailure::Closed) => None,
         }
     }
@@ -186,6 +214,7 @@ impl Gateway {
         rules: &Rules,
         route: &Route,
         keys: &[String],
+        id: &str,
     ) -> Result<Decision, Failure> {
         let since = Instant::now();
         let asked = route.remember_refusals.then(|| route.asked(keys));
@@ -195,9 +224,9 @@ impl Gateway {
         {
             return Ok(refusal);
         }
-        let command = route.command(keys);
+        let command = route.command(keys, id);
         let decision = self.limiter.ask(keys, &command, rules.timeout).await?;
-        if let (Some(asked), Some(wait)) = (asked, decision.sure_wait()) {
+        if let (Some(asked), Some(wait)) = (asked, route.sure_wait(&decision)) {
             let refusal = decision.clone();
             rules.refusals.remember(asked, refusal, since, wait);
         }

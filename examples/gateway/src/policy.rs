@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 /// 2^53 - 1
 pub(crate) const MAX_UNITS: u64 = 9_007_199_254_740_991;
-const MAX_UNITS_EXACT: u64 = 10_000;
+/// Of an exact window, and of leases.
+const MAX_ENTRIES: u64 = 10_000;
 /// 100 years
 const MAX_MS: u64 = 3_153_600_000_000;
 
@@ -28,12 +29,17 @@ pub(crate) enum Policy {
         #[serde(default)]
         exact: bool,
     },
+    /// How many requests are handled at once.
+    Lease {
+        limit: u64,
+        ttl_ms: u64,
+    },
 }
 
 impl Policy {
     pub(crate) fn check(&self) -> Result<(), String> {
         let most = match self {
-            Self::Slide { exact: true, .. } => MAX_UNITS_EXACT,
+            Self::Slide { exact: true, .. } | Self::Lease { .. } => MAX_ENTRIES,
             _ => MAX_UNITS,
         };
         match *self {
@@ -54,18 +60,24 @@ impl Policy {
                 range("period_ms", period_ms, MAX_MS)?;
                 range("capacity * period_ms / refill", self.window_ms(), MAX_MS)
             }
+            Self::Lease { limit, ttl_ms } => {
+                range("limit", limit, most)?;
+                range("ttl_ms", ttl_ms, MAX_MS)
+            }
         }
     }
 
     /// The most units at once.
     pub(crate) fn limit(&self) -> u64 {
         match *self {
-            Self::Fixed { limit, .. } | Self::Slide { limit, .. } => limit,
+            Self::Fixed { limit, .. } | Self::Slide { limit, .. } | Self::Lease { limit, .. } => {
+                limit
+            }
             Self::Token { capacity, .. } => capacity,
         }
     }
 
-    /// How many units come back in how many milliseconds.
+    /// How many units come back in how many milliseconds, at the latest.
     pub(crate) fn rate(&self) -> (u64, u64) {
         match *self {
             Self::Fixed { limit, window_ms }
@@ -75,10 +87,12 @@ impl Policy {
             Self::Token {
                 refill, period_ms, ..
             } => (refill, period_ms),
+            Self::Lease { limit, ttl_ms } => (limit, ttl_ms),
         }
     }
 
-    /// The time in which `limit` units come back: a window, or what it takes to fill a bucket.
+    /// The time in which `limit` units come back: a window, what it takes to fill a bucket,
+    /// or how long a lease may be held.
     pub(crate) fn window_ms(&self) -> u64 {
         let (units, per_ms) = self.rate();
         let product = u128::from(self.limit()).saturating_mul(u128::from(per_ms));
@@ -94,6 +108,7 @@ impl Policy {
             Self::Token { .. } => "token".to_owned(),
             Self::Slide { exact: true, .. } => "exact".to_owned(),
             Self::Slide { window_ms, .. } => format!("slide-{window_ms}"),
+            Self::Lease { .. } => "lease".to_owned(),
         }
     }
 
@@ -103,11 +118,13 @@ impl Policy {
             Self::Fixed { .. } => "FIXED",
             Self::Token { .. } => "TOKEN",
             Self::Slide { .. } => "SLIDE",
+            Self::Lease { .. } => "LEASE",
         }
     }
 
-    /// The rest of the policy, in either command, with what is to be taken: `COST n` or `UPTO n`.
-    pub(crate) fn write(&self, (keyword, units): (&str, u64), command: &mut Cmd) {
+    /// The rest of the policy, in either command, with what is to be taken: `COST n` or `UPTO n`, or
+    /// a lease under this id.
+    pub(crate) fn write(&self, (keyword, units): (&str, u64), id: &str, command: &mut Cmd) {
         match *self {
             Self::Fixed { limit, window_ms }
             | Self::Slide {
@@ -118,6 +135,10 @@ impl Policy {
                 refill,
                 period_ms,
             } => command.arg(capacity).arg(refill).arg(period_ms),
+            Self::Lease { limit, ttl_ms } => {
+                command.arg(limit).arg(ttl_ms).arg(id);
+                return;
+            }
         };
         command.arg(keyword).arg(units);
         if matches!(self, Self::Slide { exact: true, .. }) {

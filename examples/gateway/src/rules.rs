@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::batches::Batches;
 use crate::decision::Decision;
-use crate::local::Local;
+use crate::local::{Local, Place};
 use crate::policy::{MAX_UNITS, Policy, range};
 use crate::refusals::{Asked, Refusals};
 
@@ -130,6 +130,16 @@ pub(crate) struct Route {
 pub(crate) struct Charge {
     pub(crate) limit: Arc<Limit>,
     pub(crate) cost: u64,
+}
+
+impl Charge {
+    /// The time of the lease that a request takes, if it takes one.
+    pub(crate) fn lease_ms(&self) -> Option<u64> {
+        match self.limit.policy {
+            Policy::Lease { ttl_ms, .. } => Some(ttl_ms),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct Limit {
@@ -275,6 +285,9 @@ impl LimitRule {
             return Err("a name has lower-case letters, digits and hyphens".to_owned());
         }
         range("cost", self.cost, MAX_UNITS)?;
+        if matches!(self.policy, Policy::Lease { .. }) && self.cost != 1 {
+            return Err("a lease has no cost".to_owned());
+        }
         self.policy.check()
     }
 }
@@ -295,9 +308,13 @@ impl RouteRule {
                 cost: rule.cost,
             });
         }
+        let leases = charges.iter().filter_map(Charge::lease_ms).count();
+        if leases > 1 {
+            return Err("a route has one lease at most".to_owned());
+        }
         if let Some(batch) = self.batch {
-            let [Charge { limit, cost: 1 }] = &*charges else {
-                return Err("batches need a single limit and a cost of 1".to_owned());
+            let ([Charge { limit, cost: 1 }], 0) = (&*charges, leases) else {
+                return Err("batches need a single limit, of a rate, and a cost of 1".to_owned());
             };
             range("batch", batch, limit.policy.limit())?;
         }
@@ -311,24 +328,42 @@ impl RouteRule {
 }
 
 impl Route {
-    /// The command that decides on a request: that of its one limit, or one for all.
-    pub(crate) fn command(&self, keys: &[String]) -> Cmd {
+    /// The command that decides on a request: that of its one limit, or one for all. The request's
+    /// id is that of its lease.
+    pub(crate) fn command(&self, keys: &[String], id: &str) -> Cmd {
         if let ([charge], [key]) = (&*self.charges, keys) {
-            let mut command = redis::cmd(&format!("RL.{}", charge.limit.policy.name()));
             let take = match self.batch {
                 Some(units) => ("UPTO", units),
                 None => ("COST", charge.cost),
             };
-            charge.limit.policy.write(take, command.arg(key));
+            let mut command = redis::cmd(&format!("RL.{}", charge.limit.policy.name()));
+            charge.limit.policy.write(take, id, command.arg(key));
             return command;
         }
         let mut command = redis::cmd("RL.ALL");
         command.arg(keys.len()).arg(keys);
         for Charge { limit, cost } in &self.charges {
             let command = command.arg(limit.policy.name());
-            limit.policy.write(("COST", *cost), command);
+            limit.policy.write(("COST", *cost), id, command);
         }
         command
+    }
+
+    /// The key of the lease that a request takes, if it takes one, the command that gives it back,
+    /// and its time.
+    pub(crate) fn lease<'a>(
+        &self,
+        keys: &'a [String],
+        id: &str,
+    ) -> Option<(&'a str, Cmd, Duration)> {
+        let mut charges = self.charges.iter().zip(keys);
+        charges.find_map(|(charge, key)| {
+            let ttl = Duration::from_millis(charge.lease_ms()?);
+            let mut release = redis::cmd("RL.LEASE");
+            charge.limit.policy.write(("", 0), id, release.arg(key));
+            release.arg("RELEASE");
+            Some((key.as_str(), release, ttl))
+        })
     }
 
     /// What a request asks for.
@@ -337,13 +372,31 @@ impl Route {
         keys.iter().cloned().zip(costs).collect()
     }
 
-    /// What this process decides by itself. The limits are asked in order, and those before one that
-    /// refuses stay charged: the shares are only estimates.
-    pub(crate) fn judge_alone(&self, keys: &[String]) -> Decision {
-        let asked = self.charges.iter().zip(keys);
-        let mut decisions = asked.map(|(charge, key)| charge.limit.local.ask(key, charge.cost));
-        let refusal = decisions.find(|decision| !decision.allowed);
-        refusal.unwrap_or(Decision::alone(true, Some(0)))
+    /// How long the same request will be refused for certain. A lease may be given back at any
+    /// moment, and where no wait helps, only other rules could.
+    pub(crate) fn sure_wait(&self, decision: &Decision) -> Option<Duration> {
+        if decision.allowed || decision.retry_after_ms.is_none() {
+            return None;
+        }
+        let standings = self.charges.iter().zip(decision.standings.as_deref()?);
+        let refusing = standings
+            .filter(|(charge, standing)| charge.lease_ms().is_none() && standing.allowed == 0);
+        let waits = refusing.filter_map(|(_, standing)| standing.retry_after_ms);
+        waits.max().map(Duration::from_millis)
+    }
+
+    /// What this process decides by itself, and the place that is taken then. The limits are asked
+    /// in order, and those before one that refuses stay charged: the shares are only estimates.
+    pub(crate) fn judge_alone(&self, keys: &[String]) -> (Decision, Option<Place>) {
+        let mut taken = None;
+        for (charge, key) in self.charges.iter().zip(keys) {
+            let (decision, place) = charge.limit.local.ask(key, charge.cost);
+            if !decision.allowed {
+                return (decision, None);
+            }
+            taken = taken.or(place);
+        }
+        (Decision::alone(true, Some(0)), taken)
     }
 }
 

@@ -156,14 +156,20 @@ impl Gateway {
         self.client().get(path)
     }
 
-    /// Sends a request and closes the connection after `patience`, if there is no answer yet.
-    pub fn give_up(&self, path: &str, patience: Duration) {
+    /// Sends a request. Its caller hangs up when the connection is dropped.
+    pub fn open(&self, path: &str) -> TcpStream {
         let address = self.url.strip_prefix("http://").expect("a URL");
         let mut stream = TcpStream::connect(address).expect("a connection");
         let lines = format!(
             "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {API_KEY}\r\n\r\n"
         );
         stream.write_all(lines.as_bytes()).expect("a request");
+        stream
+    }
+
+    /// Sends a request and closes the connection after `patience`, if there is no answer yet.
+    pub fn give_up(&self, path: &str, patience: Duration) {
+        let mut stream = self.open(path);
         let _ = stream.set_read_timeout(Some(patience));
         let _ = stream.read(&mut [0; 1]);
     }

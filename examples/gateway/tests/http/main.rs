@@ -19,6 +19,7 @@ mod callers;
 mod demo;
 mod failures;
 mod gateway;
+mod leases;
 mod proxy;
 mod refusals;
 mod reload;

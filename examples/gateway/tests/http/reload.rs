@@ -133,6 +133,14 @@ fn invalid() -> Vec<String> {
     };
     let mut dear = limit.clone();
     dear["cost"] = json!(2);
+    let lease = |limit: u64, ttl_ms: u64| {
+        let policy = json!({ "algorithm": "lease", "limit": limit, "ttl_ms": ttl_ms });
+        json!({ "name": "at-once", "policy": policy })
+    };
+    let mut other_lease = lease(10, 1_000);
+    other_lease["name"] = json!("other");
+    let mut dear_lease = lease(10, 1_000);
+    dear_lease["cost"] = json!(2);
     let many: Vec<Value> = (0..33).map(named).collect();
     let valid = rules(slice::from_ref(&search)).to_string();
     vec![
@@ -169,6 +177,11 @@ fn invalid() -> Vec<String> {
         changed("/routes/0", batched(0, slice::from_ref(&limit))),
         changed("/routes/0", batched(2, &[limit.clone(), named(0)])),
         changed("/routes/0", batched(2, &[dear])),
+        changed("/routes/0", batched(2, &[lease(10, 1_000)])),
+        changed("/routes/0/limits", json!([lease(10, 1_000), other_lease])),
+        changed("/routes/0/limits", json!([dear_lease])),
+        changed("/routes/0/limits", json!([lease(10_001, 1_000)])),
+        changed("/routes/0/limits", json!([lease(10, 0)])),
         policy(hourly(0)),
         policy(hourly(9_007_199_254_740_992)),
         policy(json!({ "algorithm": "fixed", "limit": -1, "window_ms": 1000 })),

@@ -20,6 +20,8 @@ pub struct Upstream {
 struct State {
     /// While set, no request is answered.
     held: AtomicBool,
+    /// While set, no answer is sent to its end.
+    cut: AtomicBool,
     now: AtomicUsize,
     most: AtomicUsize,
     last: Mutex<String>,
@@ -50,6 +52,11 @@ impl Upstream {
         self.state.held.store(hold, Ordering::SeqCst);
     }
 
+    /// Whether answers stop in their middle from now on.
+    pub fn cut(&self, cut: bool) {
+        self.state.cut.store(cut, Ordering::SeqCst);
+    }
+
     /// How many requests are being handled.
     pub fn now(&self) -> usize {
         self.state.now.load(Ordering::SeqCst)
@@ -69,21 +76,28 @@ impl State {
         *self.last.lock().unwrap() = head;
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
+        let cut = self.cut.load(Ordering::SeqCst);
+        let body = r#"{"code":"from upstream"}"#;
+        let head = format!(
+            "HTTP/1.1 201 Created\r\nContent-Length: {}\r\nX-Own: yes\r\nX-Hop: no\r\n\
+             Connection: close, x-hop\r\n\r\n",
+            body.len()
+        );
+        if cut {
+            let _ = write!(stream, "{head}{{");
+        }
         let began = Instant::now();
         // Some work, however fast the machine is.
-        while self.held.load(Ordering::SeqCst) || began.elapsed() < Duration::from_millis(5) {
+        while cut || self.held.load(Ordering::SeqCst) || began.elapsed() < Duration::from_millis(5)
+        {
             if is_closed(&mut stream) {
                 break;
             }
         }
         self.now.fetch_sub(1, Ordering::SeqCst);
-        let body = r#"{"code":"from upstream"}"#;
-        let _ = write!(
-            stream,
-            "HTTP/1.1 201 Created\r\nContent-Length: {}\r\nX-Own: yes\r\nX-Hop: no\r\n\
-             Connection: close, x-hop\r\n\r\n{body}",
-            body.len()
-        );
+        if !cut {
+            let _ = write!(stream, "{head}{body}");
+        }
     }
 }
 
@@ -162,9 +176,8 @@ fn the_application_hears_of_a_caller_that_hangs_up() {
         &[("GATEWAY_UPSTREAM", upstream.address())],
     );
     upstream.hold(true);
-    thread::scope(|scope| {
-        scope.spawn(|| gateway.give_up("/search", Duration::from_millis(200)));
-        wait_until("a request", || upstream.now() == 1);
-    });
+    let caller = gateway.open("/search");
+    wait_until("a request", || upstream.now() == 1);
+    drop(caller);
     wait_until("its end", || upstream.now() == 0);
 }
