@@ -27,7 +27,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::decision::{Decision, Standing};
-use crate::rules::{Charge, Route};
+use crate::route::{Charge, Route};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -118,7 +118,7 @@ pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decisi
     // These have room for one limit, and mean a rate: of those that refuse, or else of all, the one
     // with the least left.
     let rates = route.charges.iter().zip(standings);
-    let rates = rates.filter(|(charge, _)| charge.lease_ms().is_none());
+    let rates = rates.filter(|(charge, _)| charge.lease().is_none());
     let least = rates.min_by_key(|(_, standing)| (standing.allowed > 0, standing.remaining));
     if let Some((_, least)) = least {
         put(headers, X_LIMIT, least.limit);
@@ -130,7 +130,7 @@ pub(crate) fn describe(headers: &mut HeaderMap, route: &Route, decision: &Decisi
 fn policy(charge: &Charge) -> String {
     let (name, policy) = (&charge.limit.name, &charge.limit.policy);
     let quota = policy.limit().min(LARGEST);
-    if charge.lease_ms().is_some() {
+    if charge.lease().is_some() {
         return format!("\"{name}\";q={quota};qu=\"concurrent-requests\"");
     }
     let window = seconds(policy.window_ms());
@@ -146,7 +146,7 @@ fn limit((charge, standing): (&Charge, &Standing)) -> String {
     let more = match standing.retry_after_ms {
         Some(retry_after_ms) if retry_after_ms > 0 => seconds(retry_after_ms),
         // Places come back as requests end.
-        _ if charge.lease_ms().is_some() => return format!("\"{name}\";r={remaining}"),
+        _ if charge.lease().is_some() => return format!("\"{name}\";r={remaining}"),
         _ => seconds(standing.reset_after_ms),
     };
     format!("\"{name}\";r={remaining};t={more}")

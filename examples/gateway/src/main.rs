@@ -2,11 +2,14 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `main` | the process: settings, signals, and the way of a request |
-//! | `decision` | what a limiter decides on a request |
-//! | `policy` | the numbers of a limit, and how a command says them |
+//! | `main` | the process: settings and signals |
+//! | `gateway` | the way of a request |
+//! | `answer` | statuses, header fields and bodies |
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
-//! | `reload` | reading them again |
+//! | `reload` | reading it again |
+//! | `route` | a route's limits, and the commands that ask about them |
+//! | `policy` | the numbers of a limit |
+//! | `decision` | what a limiter decides on a request |
 //! | `limiter` | asking Redis, with a time-out and a circuit breaker |
 //! | `lease` | what a request holds while it is handled |
 //! | `batches` | units that were fetched ahead |
@@ -14,7 +17,6 @@
 //! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
 //! | `upstream` | the application that is protected |
-//! | `answer` | statuses, header fields and bodies |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -25,18 +27,21 @@
 //! | `GATEWAY_POLL_MS` | how often the file is looked at, every 5000 ms unless set |
 //! | `GATEWAY_SECRET` | names tenants in Redis' keys; the same in every process, and kept secret |
 //!
-//! The rules are read again at SIGHUP and when their file has changed. SIGTERM and SIGINT end the process once its requests are answered.
+//! The rules are read again at SIGHUP and when their file has changed. SIGTERM and SIGINT end the
+//! process once its requests are answered.
 
 mod answer;
 mod batches;
 mod breaker;
 mod decision;
+mod gateway;
 mod lease;
 mod limiter;
 mod local;
 mod policy;
 mod refusals;
 mod reload;
+mod route;
 mod rules;
 mod upstream;
 
@@ -45,28 +50,17 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::response::Response;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use uuid::Uuid;
 
-use decision::Decision;
-use lease::{Held, Lease};
-use limiter::{Failure, Limiter};
+use gateway::{Gateway, answer_request};
+use limiter::Limiter;
 use reload::{Source, keep_up};
-use rules::{OnFailure, Route, Rules};
 use upstream::Upstream;
-
-struct Gateway {
-    rules: RwLock<Arc<Rules>>,
-    limiter: Arc<Limiter>,
-    upstream: Upstream,
-}
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -88,8 +82,8 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         Some("examples/gateway/rules.json"),
     )?);
     let poll = match setting("GATEWAY_POLL_MS", Some("5000"))?.parse() {
-        Ok(ms @ 1..) => Duration::from_millis(ms),
-        _ => return Err("GATEWAY_POLL_MS must be a number of milliseconds above 0".into()),
+        Ok(ms @ 1..=86_400_000) => Duration::from_millis(ms),
+        _ => return Err("GATEWAY_POLL_MS must be between 1 and 86400000".into()),
     };
     let secret = setting("GATEWAY_SECRET", None)?;
     if secret.len() < 16 {
@@ -97,11 +91,9 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     }
 
     let (source, rules) = Source::open(path, secret).await?;
-    let gateway = Arc::new(Gateway {
-        rules: RwLock::new(Arc::new(rules)),
-        limiter: Arc::new(Limiter::connect(&redis)?),
-        upstream: Upstream::new(&upstream).map_err(|error| format!("GATEWAY_UPSTREAM: {error}"))?,
-    });
+    let upstream = Upstream::new(&upstream);
+    let upstream = upstream.map_err(|error| format!("GATEWAY_UPSTREAM: {error}"))?;
+    let gateway = Arc::new(Gateway::new(rules, Limiter::connect(&redis)?, upstream));
     // Signals first: until a handler is there, SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup())?;
     let ends = [
@@ -136,100 +128,5 @@ async fn any([mut first, mut second]: [Signal; 2]) {
     tokio::select! {
         _ = first.recv() => {}
         _ = second.recv() => {}
-    }
-}
-
-/// The way of a request: who, what, how often, and only then the application.
-async fn answer_request(
-    State(gateway): State<Arc<Gateway>>,
-    ConnectInfo(caller): ConnectInfo<SocketAddr>,
-    request: Request,
-) -> Response {
-    let rules = gateway.rules();
-    // The API key alone tells who calls. Anyone can write `X-Forwarded-For`, `X-User-Id` and their
-    // like into a request, so nothing here reads them.
-    let Some(tenant) = rules.tenant(request.headers()) else {
-        return answer::unknown_api_key();
-    };
-    let Some(route) = rules.route(request.method(), request.uri().path()) else {
-        return answer::unknown_route();
-    };
-    let keys = rules.keys(route, tenant, caller.ip());
-    match gateway.judge(&rules, route, &keys).await {
-        Some((decision, held)) if decision.allowed => {
-            let mut response = held.during(gateway.upstream.answer(request)).await;
-            answer::describe(response.headers_mut(), route, &decision);
-            response
-        }
-        Some((decision, _)) => answer::refused(route, &decision),
-        None => answer::unavailable(),
-    }
-}
-
-impl Gateway {
-    /// The rules in force. A request keeps those that it started with.
-    fn rules(&self) -> Arc<Rules> {
-        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The decision on a request and what it then holds, or none where no decision can be had and
-    /// the route fails closed.
-    async fn judge(
-        &self,
-        rules: &Rules,
-        route: &Route,
-        keys: &[String],
-    ) -> Option<(Decision, Held)> {
-        let id = Uuid::new_v4().simple().to_string();
-        let mut held = Held::default();
-        if let Some((key, release, ttl)) = route.lease(keys, &id) {
-            let lease = Lease::new(&self.limiter, key, release, rules.timeout);
-            held = Held::lease(lease, ttl);
-        }
-        let asked = self.ask(rules, route, keys, &id);
-        let shared = match (route.batch, keys) {
-            (Some(_), [key]) => rules.batches.take(key, rules.timeout, asked).await,
-            _ => asked.await,
-        };
-        match &shared {
-            Ok(decision) if decision.allowed => {}
-            // It may be taken all the same.
-            Err(Failure::Unanswered) => {}
-            _ => held.not_taken(),
-        }
-        match (shared, route.on_failure) {
-            (Ok(decision), _) => Some((decision, held)),
-            (Err(_), OnFailure::Open) => {
-                let (decision, place) = route.judge_alone(keys);
-                held.add(place);
-                Some((decision, held))
-            }
-            (Err(_), OnFailure::Closed) => None,
-        }
-    }
-
-    /// Asks Redis, unless its last answer still holds.
-    async fn ask(
-        &self,
-        rules: &Rules,
-        route: &Route,
-        keys: &[String],
-        id: &str,
-    ) -> Result<Decision, Failure> {
-        let since = Instant::now();
-        let asked = route.remember_refusals.then(|| route.asked(keys));
-        if let Some(refusal) = asked
-            .as_ref()
-            .and_then(|asked| rules.refusals.recall(asked, since))
-        {
-            return Ok(refusal);
-        }
-        let command = route.command(keys, id);
-        let decision = self.limiter.ask(keys, &command, rules.timeout).await?;
-        if let (Some(asked), Some(wait)) = (asked, route.sure_wait(&decision)) {
-            let refusal = decision.clone();
-            rules.refusals.remember(asked, refusal, since, wait);
-        }
-        Ok(decision)
     }
 }

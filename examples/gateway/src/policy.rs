@@ -9,6 +9,8 @@ pub(crate) const MAX_UNITS: u64 = 9_007_199_254_740_991;
 const MAX_ENTRIES: u64 = 10_000;
 /// 100 years
 const MAX_MS: u64 = 3_153_600_000_000;
+/// A day: no request is handled for longer.
+const MAX_LEASE_MS: u64 = 86_400_000;
 
 /// A command of the module and its numbers.
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -34,6 +36,15 @@ pub(crate) enum Policy {
         limit: u64,
         ttl_ms: u64,
     },
+}
+
+/// What a command takes of a limit.
+#[derive(Clone, Copy)]
+pub(crate) enum Take<'a> {
+    Cost(u64),
+    Upto(u64),
+    /// A place, under this id.
+    Lease(&'a str),
 }
 
 impl Policy {
@@ -62,7 +73,7 @@ impl Policy {
             }
             Self::Lease { limit, ttl_ms } => {
                 range("limit", limit, most)?;
-                range("ttl_ms", ttl_ms, MAX_MS)
+                range("ttl_ms", ttl_ms, MAX_LEASE_MS)
             }
         }
     }
@@ -122,9 +133,8 @@ impl Policy {
         }
     }
 
-    /// The rest of the policy, in either command, with what is to be taken: `COST n` or `UPTO n`, or
-    /// a lease under this id.
-    pub(crate) fn write(&self, (keyword, units): (&str, u64), id: &str, command: &mut Cmd) {
+    /// The rest of the policy, in either command, with what is to be taken.
+    pub(crate) fn write(&self, take: Take<'_>, command: &mut Cmd) {
         match *self {
             Self::Fixed { limit, window_ms }
             | Self::Slide {
@@ -135,12 +145,13 @@ impl Policy {
                 refill,
                 period_ms,
             } => command.arg(capacity).arg(refill).arg(period_ms),
-            Self::Lease { limit, ttl_ms } => {
-                command.arg(limit).arg(ttl_ms).arg(id);
-                return;
-            }
+            Self::Lease { limit, ttl_ms } => command.arg(limit).arg(ttl_ms),
         };
-        command.arg(keyword).arg(units);
+        match take {
+            Take::Cost(units) => command.arg("COST").arg(units),
+            Take::Upto(units) => command.arg("UPTO").arg(units),
+            Take::Lease(id) => command.arg(id),
+        };
         if matches!(self, Self::Slide { exact: true, .. }) {
             command.arg("EXACT");
         }

@@ -2,14 +2,14 @@
 //! signal, and swaps a symbolic link, so what counts is the content that the path leads to.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::fs;
 use tokio::signal::unix::Signal;
 use tokio::time::{self, MissedTickBehavior};
 
-use crate::Gateway;
+use crate::gateway::Gateway;
 use crate::rules::Rules;
 
 /// Where the rules come from.
@@ -69,11 +69,7 @@ pub(crate) async fn keep_up(
         }
         match source.rules() {
             Ok(rules) => {
-                let mut current = gateway
-                    .rules
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner);
-                *current = Arc::new(rules);
+                gateway.replace_rules(rules);
                 eprintln!("gateway: rules reloaded");
             }
             Err(error) => eprintln!("gateway: the old rules stay in force: {error}"),

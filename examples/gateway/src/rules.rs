@@ -11,15 +11,14 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use hmac::{Hmac, KeyInit, Mac};
-use redis::Cmd;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::batches::Batches;
-use crate::decision::Decision;
-use crate::local::{Local, Place};
+use crate::local::Local;
 use crate::policy::{MAX_UNITS, Policy, range};
-use crate::refusals::{Asked, Refusals};
+use crate::refusals::Refusals;
+use crate::route::{Charge, Limit, OnFailure, Per, Route};
 
 /// The most limits that `RL.ALL` takes.
 const MAX_LIMITS: usize = 32;
@@ -72,26 +71,6 @@ struct LimitRule {
     cost: u64,
 }
 
-/// Who has a limit of their own.
-#[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Per {
-    #[default]
-    Tenant,
-    /// Each address that a tenant's requests come from. That of the connection: behind a proxy, it
-    /// is the proxy's.
-    Address,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OnFailure {
-    /// Nobody passes.
-    Closed,
-    /// Each gateway admits its share of the limits.
-    Open,
-}
-
 fn one() -> u64 {
     1
 }
@@ -117,37 +96,6 @@ pub(crate) struct Rules {
 #[derive(Clone)]
 pub(crate) struct Tenant {
     tag: String,
-}
-
-pub(crate) struct Route {
-    pub(crate) charges: Vec<Charge>,
-    pub(crate) on_failure: OnFailure,
-    pub(crate) remember_refusals: bool,
-    pub(crate) batch: Option<u64>,
-}
-
-/// What a request takes of a limit.
-pub(crate) struct Charge {
-    pub(crate) limit: Arc<Limit>,
-    pub(crate) cost: u64,
-}
-
-impl Charge {
-    /// The time of the lease that a request takes, if it takes one.
-    pub(crate) fn lease_ms(&self) -> Option<u64> {
-        match self.limit.policy {
-            Policy::Lease { ttl_ms, .. } => Some(ttl_ms),
-            _ => None,
-        }
-    }
-}
-
-pub(crate) struct Limit {
-    pub(crate) name: String,
-    per: Per,
-    pub(crate) policy: Policy,
-    /// This process' share of it, for routes that fail open.
-    pub(crate) local: Local,
 }
 
 impl Rules {
@@ -308,7 +256,7 @@ impl RouteRule {
                 cost: rule.cost,
             });
         }
-        let leases = charges.iter().filter_map(Charge::lease_ms).count();
+        let leases = charges.iter().filter_map(Charge::lease).count();
         if leases > 1 {
             return Err("a route has one lease at most".to_owned());
         }
@@ -321,82 +269,9 @@ impl RouteRule {
         Ok(Route {
             charges,
             on_failure: self.on_failure,
-            remember_refusals: self.remember_refusals,
             batch: self.batch,
+            remember_refusals: self.remember_refusals,
         })
-    }
-}
-
-impl Route {
-    /// The command that decides on a request: that of its one limit, or one for all. The request's
-    /// id is that of its lease.
-    pub(crate) fn command(&self, keys: &[String], id: &str) -> Cmd {
-        if let ([charge], [key]) = (&*self.charges, keys) {
-            let take = match self.batch {
-                Some(units) => ("UPTO", units),
-                None => ("COST", charge.cost),
-            };
-            let mut command = redis::cmd(&format!("RL.{}", charge.limit.policy.name()));
-            charge.limit.policy.write(take, id, command.arg(key));
-            return command;
-        }
-        let mut command = redis::cmd("RL.ALL");
-        command.arg(keys.len()).arg(keys);
-        for Charge { limit, cost } in &self.charges {
-            let command = command.arg(limit.policy.name());
-            limit.policy.write(("COST", *cost), id, command);
-        }
-        command
-    }
-
-    /// The key of the lease that a request takes, if it takes one, the command that gives it back,
-    /// and its time.
-    pub(crate) fn lease<'a>(
-        &self,
-        keys: &'a [String],
-        id: &str,
-    ) -> Option<(&'a str, Cmd, Duration)> {
-        let mut charges = self.charges.iter().zip(keys);
-        charges.find_map(|(charge, key)| {
-            let ttl = Duration::from_millis(charge.lease_ms()?);
-            let mut release = redis::cmd("RL.LEASE");
-            charge.limit.policy.write(("", 0), id, release.arg(key));
-            release.arg("RELEASE");
-            Some((key.as_str(), release, ttl))
-        })
-    }
-
-    /// What a request asks for.
-    pub(crate) fn asked(&self, keys: &[String]) -> Asked {
-        let costs = self.charges.iter().map(|charge| charge.cost);
-        keys.iter().cloned().zip(costs).collect()
-    }
-
-    /// How long the same request will be refused for certain. A lease may be given back at any
-    /// moment, and where no wait helps, only other rules could.
-    pub(crate) fn sure_wait(&self, decision: &Decision) -> Option<Duration> {
-        if decision.allowed || decision.retry_after_ms.is_none() {
-            return None;
-        }
-        let standings = self.charges.iter().zip(decision.standings.as_deref()?);
-        let refusing = standings
-            .filter(|(charge, standing)| charge.lease_ms().is_none() && standing.allowed == 0);
-        let waits = refusing.filter_map(|(_, standing)| standing.retry_after_ms);
-        waits.max().map(Duration::from_millis)
-    }
-
-    /// What this process decides by itself, and the place that is taken then. The limits are asked
-    /// in order, and those before one that refuses stay charged: the shares are only estimates.
-    pub(crate) fn judge_alone(&self, keys: &[String]) -> (Decision, Option<Place>) {
-        let mut taken = None;
-        for (charge, key) in self.charges.iter().zip(keys) {
-            let (decision, place) = charge.limit.local.ask(key, charge.cost);
-            if !decision.allowed {
-                return (decision, None);
-            }
-            taken = taken.or(place);
-        }
-        (Decision::alone(true, Some(0)), taken)
     }
 }
 

@@ -182,6 +182,7 @@ fn invalid() -> Vec<String> {
         changed("/routes/0/limits", json!([dear_lease])),
         changed("/routes/0/limits", json!([lease(10_001, 1_000)])),
         changed("/routes/0/limits", json!([lease(10, 0)])),
+        changed("/routes/0/limits", json!([lease(10, 86_400_001)])),
         policy(hourly(0)),
         policy(hourly(9_007_199_254_740_992)),
         policy(json!({ "algorithm": "fixed", "limit": -1, "window_ms": 1000 })),
