@@ -333,6 +333,9 @@ fn the_rules_beside_the_example_are_valid() {
     let rules = include_str!("../../rules.json");
     let server = Server::start();
     let gateway = Gateway::start(&redis_url(&server), &serde_json::from_str(rules).unwrap());
-    let answer = gateway.client().get_as("/search", "demo-key", &[]);
-    assert_eq!(answer.code(), (200, "ok"));
+    for path in ["/search", "/tile", "/report"] {
+        let answer = gateway.client().get_as(path, "demo-key", &[]);
+        assert_eq!(answer.code(), (200, "ok"), "{path}");
+        assert!(answer.is_shared(), "{path}");
+    }
 }
