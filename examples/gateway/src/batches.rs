@@ -80,7 +80,8 @@ impl Batch {
     fn take(&mut self, now: Instant) -> Option<Decision> {
         let elapsed = now.saturating_duration_since(self.since);
         let mut standing = self.standing.after(elapsed);
-        if standing.reset_after_ms == 0 {
+        // Redis' windows begin on whole milliseconds, so they may end within the last one.
+        if standing.reset_after_ms <= 1 {
             return None;
         }
         self.units = self.units.checked_sub(1)?;

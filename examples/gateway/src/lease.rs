@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use redis::Cmd;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::answer;
@@ -90,26 +91,52 @@ impl Held {
             return handling.await;
         };
         match timeout_at(ends, handling).await {
-            Ok(response) => response.map(|body| {
-                Body::new(HeldBody {
-                    body,
-                    ends: Box::pin(sleep_until(ends)),
-                    _held: self,
-                })
-            }),
+            Ok(response) => response.map(|body| Body::new(Sending::new(body, self, ends))),
             Err(_) => answer::took_too_long(),
         }
     }
 }
 
-/// A response that is being sent. It breaks off when its time is over.
-struct HeldBody {
-    body: Body,
+/// A response that is being sent. It breaks off when its time is over, even if the caller has stopped
+/// reading: then nobody asks for the next part of the body, so a task of its own drops it.
+struct Sending {
+    rest: Rest,
+    /// Wakes the connection.
     ends: Pin<Box<Sleep>>,
-    _held: Held,
+    end: AbortHandle,
 }
 
-impl http_body::Body for HeldBody {
+/// What has not been sent, and what is held meanwhile.
+type Rest = Arc<Mutex<Option<(Body, Held)>>>;
+
+impl Sending {
+    fn new(body: Body, held: Held, ends: Instant) -> Self {
+        let rest: Rest = Arc::new(Mutex::new(Some((body, held))));
+        let dropped = Arc::clone(&rest);
+        let end = tokio::spawn(async move {
+            sleep_until(ends).await;
+            lock(&dropped).take();
+        });
+        Self {
+            rest,
+            ends: Box::pin(sleep_until(ends)),
+            end: end.abort_handle(),
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        lock(&self.rest).take();
+        self.end.abort();
+    }
+}
+
+fn lock(rest: &Rest) -> MutexGuard<'_, Option<(Body, Held)>> {
+    rest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl http_body::Body for Sending {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -117,18 +144,24 @@ impl http_body::Body for HeldBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.ends.as_mut().poll(context).is_ready() {
-            let error = axum::Error::new("the request outlived its lease");
-            return Poll::Ready(Some(Err(error)));
+        let over = self.ends.as_mut().poll(context).is_ready();
+        match &mut *lock(&self.rest) {
+            Some((body, _)) if !over => Pin::new(body).poll_frame(context),
+            _ => {
+                let error = axum::Error::new("the request outlived its lease");
+                Poll::Ready(Some(Err(error)))
+            }
         }
-        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        let rest = lock(&self.rest);
+        rest.as_ref().is_some_and(|(body, _)| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = lock(&self.rest);
+        let hint = rest.as_ref().map(|(body, _)| body.size_hint());
+        hint.unwrap_or_default()
     }
 }

@@ -221,6 +221,21 @@ fn a_response_that_outlives_its_lease_is_cut_off() {
     wait_until("a place", || gateway.get("/report").status == 201);
 }
 
+/// Its response fills all buffers, so nobody asks the application for more.
+#[test]
+fn a_caller_that_does_not_read_its_response_is_cut_off() {
+    let server = Server::start();
+    let upstream = Upstream::start();
+    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 300)]);
+    upstream.endless(true);
+    let caller = gateway.open("/report");
+    wait_until("a request", || upstream.now() == 1);
+    wait_until("its end in the application", || upstream.now() == 0);
+    upstream.endless(false);
+    wait_until("a place", || gateway.get("/report").status == 201);
+    drop(caller);
+}
+
 #[test]
 fn a_refusal_for_want_of_a_place_is_not_remembered() {
     let server = Server::start();

@@ -22,6 +22,8 @@ struct State {
     held: AtomicBool,
     /// While set, no answer is sent to its end.
     cut: AtomicBool,
+    /// While set, answers are as long as anyone takes them.
+    endless: AtomicBool,
     now: AtomicUsize,
     most: AtomicUsize,
     last: Mutex<String>,
@@ -57,6 +59,11 @@ impl Upstream {
         self.state.cut.store(cut, Ordering::SeqCst);
     }
 
+    /// Whether answers never end from now on.
+    pub fn endless(&self, endless: bool) {
+        self.state.endless.store(endless, Ordering::SeqCst);
+    }
+
     /// How many requests are being handled.
     pub fn now(&self) -> usize {
         self.state.now.load(Ordering::SeqCst)
@@ -85,6 +92,10 @@ impl State {
         );
         if cut {
             let _ = write!(stream, "{head}{{");
+        }
+        if self.endless.load(Ordering::SeqCst) {
+            let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nConnection: close\r\n\r\n");
+            while stream.write_all(&[b' '; 1 << 14]).is_ok() {}
         }
         let began = Instant::now();
         // Some work, however fast the machine is.
