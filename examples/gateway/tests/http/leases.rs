@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::gateway::{API_KEYS, Gateway, calls, hourly, keys, redis_url, route_with, rules};
+use crate::gateway::{API_KEYS, Gateway, calls, hourly, keys, kill, redis_url, route_with, rules};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use support::{Server, T0, send, wait_until};
+use support::{DEADLINE, Options, Server, T0, send, wait_until};
 
 /// A lease of a minute: none ends by itself while a test runs.
 fn at_once(limit: u64) -> Value {
@@ -54,8 +54,10 @@ fn two_gateways_never_handle_more_at_once_than_the_limit() {
         for gateway in gateways.iter().cycle().take(8) {
             scope.spawn(|| {
                 let client = gateway.client();
+                let began = Instant::now();
                 let mut handled = 0;
                 while handled < 10 {
+                    assert!(began.elapsed() < DEADLINE, "no place");
                     match client.get("/report").status {
                         201 => handled += 1,
                         429 => thread::sleep(Duration::from_millis(1)),
@@ -297,6 +299,38 @@ fn a_lease_that_is_not_confirmed_in_time_is_given_back() {
     wait_until("both commands", || calls(&server, "rl.lease") == before + 2);
     assert_eq!(leases(&server), 0);
     assert_eq!(upstream.now(), 0);
+}
+
+/// It reads both what was asked and what was given up, once it goes on; what is not given back by then
+/// ends by its time.
+#[test]
+fn a_frozen_server_costs_no_place_for_longer_than_a_lease() {
+    let server = Options::new().tcp().start();
+    let upstream = Upstream::start();
+    let limits = [
+        at_once_for(1, 2_000),
+        json!({ "name": "hour", "policy": hourly(10_000) }),
+    ];
+    let mut rules = rules(&[route_with("report", &limits)]);
+    rules["timeout_ms"] = json!(300);
+    let gateway = start_with(&redis_url(&server), &upstream, &rules);
+    wait_until("an answer", || gateway.get("/report").status == 201);
+    wait_until("a lease back", || leases(&server) == 0);
+    let handled = upstream.handled();
+    kill(server.pid(), libc::SIGSTOP);
+    let began = Instant::now();
+    for _ in 0..30 {
+        assert_eq!(gateway.get("/report").code(), (503, "limiter_unavailable"));
+    }
+    // The breaker spares them the wait.
+    assert!(
+        began.elapsed() < Duration::from_millis(300) * 15,
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(upstream.handled(), handled);
+    kill(server.pid(), libc::SIGCONT);
+    wait_until("a place", || gateway.get("/report").status == 201);
 }
 
 #[test]

@@ -26,6 +26,7 @@ struct State {
     endless: AtomicBool,
     now: AtomicUsize,
     most: AtomicUsize,
+    handled: AtomicUsize,
     last: Mutex<String>,
 }
 
@@ -69,6 +70,11 @@ impl Upstream {
         self.state.now.load(Ordering::SeqCst)
     }
 
+    /// How many have been handled, or are being handled.
+    pub fn handled(&self) -> usize {
+        self.state.handled.load(Ordering::SeqCst)
+    }
+
     /// How many were being handled at once at most.
     pub fn most(&self) -> usize {
         self.state.most.load(Ordering::SeqCst)
@@ -81,6 +87,7 @@ impl State {
             return;
         };
         *self.last.lock().unwrap() = head;
+        self.handled.fetch_add(1, Ordering::SeqCst);
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         let cut = self.cut.load(Ordering::SeqCst);
