@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -164,7 +164,32 @@ impl Gateway {
             "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {API_KEY}\r\n\r\n"
         );
         stream.write_all(lines.as_bytes()).expect("a request");
+        let _ = stream.set_read_timeout(Some(DEADLINE));
         stream
+    }
+
+    /// Sends requests on one connection, without waiting in between, and tells how many of them were
+    /// refused.
+    pub fn refused(&self, paths: impl Iterator<Item = String> + Send) -> usize {
+        let mut reader = self.open("/no-such-route");
+        let mut writer = BufWriter::new(reader.try_clone().expect("a stream"));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for path in paths {
+                    write!(writer, "GET {path} HTTP/1.1\r\nHost: x\r\n").expect("a request");
+                    write!(writer, "Authorization: Bearer {API_KEY}\r\n\r\n").expect("a request");
+                }
+                write!(
+                    writer,
+                    "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                )
+                .expect("the last");
+                writer.flush().expect("requests");
+            });
+            let mut answers = String::new();
+            reader.read_to_string(&mut answers).expect("answers");
+            answers.matches("HTTP/1.1 429").count()
+        })
     }
 
     /// Sends a request and closes the connection after `patience`, if there is no answer yet.

@@ -160,3 +160,38 @@ fn a_refusal_outlives_the_server() {
     let other = gateway.client().get_as("/open", API_KEYS[1].1, &[]);
     assert_eq!((other.status, other.is_shared()), (200, false));
 }
+
+/// More would be a way to fill the gateway's memory. Each cost of a route is a refusal of its own.
+#[test]
+fn ten_thousand_refusals_are_remembered_and_no_more() {
+    let server = Server::start();
+    let all = remembering("all", &hourly(20_000));
+    let costing = |cost: u64| {
+        let mut route = all.clone();
+        route["path"] = json!(format!("/{cost}"));
+        route["limits"][0]["cost"] = json!(cost);
+        route
+    };
+    let last = 10_001;
+    let mut routes: Vec<Value> = (1..=last).map(costing).collect();
+    routes.push(costing(20_000));
+    let gateway = Gateway::start(&redis_url(&server), &rules(&routes));
+    let client = gateway.client();
+    assert_eq!(client.get("/20000").status, 200);
+    let refused = |cost| assert_eq!(client.get(&format!("/{cost}")).status, 429, "{cost}");
+    let most = (1..last).map(|cost| format!("/{cost}"));
+    assert_eq!(gateway.refused(most), 10_000);
+    let asked = last;
+    assert_eq!(calls(&server, "rl.fixed"), asked);
+    // All are remembered, the first as the one that was asked for last.
+    refused(2);
+    refused(1);
+    assert_eq!(calls(&server, "rl.fixed"), asked);
+    // One more takes the place of the one that was asked for the longest ago.
+    refused(last);
+    refused(1);
+    refused(2);
+    assert_eq!(calls(&server, "rl.fixed"), asked + 1);
+    refused(3);
+    assert_eq!(calls(&server, "rl.fixed"), asked + 2);
+}
