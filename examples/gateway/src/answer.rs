@@ -15,8 +15,8 @@
 //! policy's name, `q` the quota, `w` the window in seconds, `r` what remains, and `t` the seconds
 //! until there is more: those of `Retry-After` where the same request would have to wait now, otherwise
 //! at most so long, until nothing is used any more. A limit of requests at once has no window, but
-//! a unit, `qu`. `X-RateLimit-*` is what clients knew before: the
-//! limit, what remains, and the seconds until nothing is used any more.
+//! a unit, `qu`. `X-RateLimit-*` is what clients knew before: the limit, what remains, and the seconds
+//! until nothing is used any more.
 
 use std::fmt::Display;
 

@@ -72,7 +72,7 @@ pub(crate) enum OnFailure {
 }
 
 impl Route {
-    /// Whether a request has an id, as a lease does.
+    /// Whether a request takes a lease, and so needs an id.
     pub(crate) fn has_lease(&self) -> bool {
         self.charges.iter().any(|charge| charge.lease().is_some())
     }
