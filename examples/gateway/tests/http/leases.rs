@@ -193,12 +193,15 @@ fn a_lease_of_a_gateway_that_is_killed_ends_by_its_time() {
 fn a_request_that_outlives_its_lease_is_ended() {
     let server = Server::start();
     let upstream = Upstream::start();
-    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 300)]);
+    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 1_000)]);
     upstream.hold(true);
     let began = Instant::now();
     let answer = gateway.get("/report");
     assert_eq!(answer.code(), (504, "took_too_long"));
-    assert!(began.elapsed() >= Duration::from_millis(270));
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(900), "{took:?}");
+    // With room for a busy machine.
+    assert!(took < Duration::from_secs(2), "{took:?}");
     wait_until("its end in the application", || upstream.now() == 0);
     upstream.hold(false);
     wait_until("a place", || gateway.get("/report").status == 201);
@@ -208,7 +211,7 @@ fn a_request_that_outlives_its_lease_is_ended() {
 fn a_response_that_outlives_its_lease_is_cut_off() {
     let server = Server::start();
     let upstream = Upstream::start();
-    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 300)]);
+    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 1_000)]);
     upstream.cut(true);
     let mut response = String::new();
     let mut caller = gateway.open("/report");
@@ -228,10 +231,10 @@ fn a_response_that_outlives_its_lease_is_cut_off() {
 fn a_caller_that_does_not_read_its_response_is_cut_off() {
     let server = Server::start();
     let upstream = Upstream::start();
-    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 300)]);
+    let gateway = start(&redis_url(&server), &upstream, &[at_once_for(1, 1_000)]);
     upstream.endless(true);
     let caller = gateway.open("/report");
-    wait_until("a request", || upstream.now() == 1);
+    wait_until("a request", || upstream.handled() == 1);
     wait_until("its end in the application", || upstream.now() == 0);
     upstream.endless(false);
     wait_until("a place", || gateway.get("/report").status == 201);
