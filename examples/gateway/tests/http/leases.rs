@@ -271,16 +271,22 @@ fn a_refusal_for_want_of_a_place_is_not_remembered() {
 }
 
 #[test]
-fn a_gateway_that_is_asked_to_end_gives_its_leases_back() {
+fn a_gateway_that_is_asked_to_end_sees_that_its_leases_are_back() {
     let server = Server::start();
     let upstream = Upstream::start();
-    let mut gateway = start(&redis_url(&server), &upstream, &[at_once(1)]);
+    let proxy = Proxy::start(server.dir());
+    let mut gateway = start(&proxy.url(), &upstream, &[at_once(1)]);
     upstream.hold(true);
     let caller = gateway.open("/report");
     wait_until("a request", || upstream.now() == 1);
+    assert_eq!(leases(&server), 1);
+    proxy.delay(300);
     gateway.signal(libc::SIGTERM);
+    let answered = Instant::now();
     upstream.hold(false);
     assert!(gateway.wait());
+    // It has waited until Redis had said so.
+    assert!(answered.elapsed() >= Duration::from_millis(300));
     assert_eq!(leases(&server), 0);
     drop(caller);
 }
