@@ -162,3 +162,22 @@ fn one_damaged_counter_of_several_charges_none() {
         Some("7")
     );
 }
+
+#[test]
+fn the_older_fields_show_the_limit_that_refuses_or_the_one_with_the_least_left() {
+    let server = Server::start();
+    let limits = [
+        json!({ "name": "units", "policy": hourly(13), "cost": 5 }),
+        json!({ "name": "calls", "policy": hourly(3) }),
+    ];
+    let gateway = Gateway::start(
+        &redis_url(&server),
+        &rules(&[route_with("report", &limits)]),
+    );
+    for (status, limit, remaining) in [(200, "3", "2"), (200, "3", "1"), (429, "13", "3")] {
+        let answer = gateway.get("/report");
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.field("x-ratelimit-limit"), Some(limit));
+        assert_eq!(answer.field("x-ratelimit-remaining"), Some(remaining));
+    }
+}
