@@ -262,7 +262,9 @@ impl RouteRule {
         }
         if let Some(batch) = self.batch {
             let ([Charge { limit, cost: 1 }], 0) = (&*charges, leases) else {
-                return Err("batches need a single limit, of a rate, and a cost of 1".to_owned());
+                return Err(
+                    "batches need a single limit, which is no lease, and a cost of 1".to_owned(),
+                );
             };
             range("batch", batch, limit.policy.limit())?;
         }

@@ -146,6 +146,24 @@ fn all_limits_of_a_route_fail_together() {
     assert_eq!(gateway.get("/closed").code(), (503, "limiter_unavailable"));
 }
 
+/// A share of 5 that has room for the dearest request, of whichever route.
+#[test]
+fn routes_share_a_limit_without_redis_too() {
+    let shared = |path: &str, cost: u64| {
+        let mut route = route("day", &hourly(10));
+        route["path"] = json!(path);
+        route["limits"][0]["cost"] = json!(cost);
+        route["on_failure"] = json!("open");
+        route
+    };
+    let mut rules = rules(&[shared("/cheap", 1), shared("/dear", 8)]);
+    rules["processes"] = json!(2);
+    rules["timeout_ms"] = json!(20);
+    let gateway = Gateway::start("redis://127.0.0.1:1", &rules);
+    assert_eq!(gateway.get("/dear").status, 200);
+    assert_eq!(gateway.get("/cheap").status, 429);
+}
+
 #[test]
 fn one_damaged_counter_of_several_charges_none() {
     let server = Server::start();
