@@ -89,14 +89,23 @@ fn a_refusal_for_one_cost_says_nothing_of_another() {
 fn a_request_that_never_passes_is_not_told_to_wait() {
     let server = Server::start();
     let search = remembering("search", &hourly(5));
-    let rules = rules(&[dear(&search, 6), search]);
-    let gateway = Gateway::start(&redis_url(&server), &rules);
-    for _ in 0..3 {
-        let answer = gateway.get("/dear");
-        assert_eq!(answer.code(), (429, "cost_above_limit"));
-        assert_eq!(answer.field("retry-after"), None);
+    let mut both = dear(&search, 6);
+    both["path"] = json!("/both");
+    // Another limit would refuse it for a while.
+    let used_up = json!({ "name": "used-up", "policy": hourly(1) });
+    both["limits"].as_array_mut().unwrap().push(used_up);
+    let routes = [dear(&search, 6), both, remembering("used-up", &hourly(1))];
+    let gateway = Gateway::start(&redis_url(&server), &rules(&routes));
+    assert_eq!(gateway.get("/used-up").status, 200);
+    for path in ["/dear", "/both"] {
+        for _ in 0..3 {
+            let answer = gateway.get(path);
+            assert_eq!(answer.code(), (429, "cost_above_limit"));
+            assert_eq!(answer.field("retry-after"), None);
+        }
     }
-    assert_eq!(calls(&server, "rl.fixed"), 3);
+    assert_eq!(calls(&server, "rl.fixed"), 1 + 3);
+    assert_eq!(calls(&server, "rl.all"), 3);
 }
 
 #[test]
