@@ -189,7 +189,7 @@ impl From<InvalidState> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS};
+    use crate::policy::{MAX_ID, MAX_LEASES, MAX_LIMITS, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS};
 
     #[test]
     fn texts_name_the_ranges_that_the_parser_checks() {
@@ -203,12 +203,21 @@ mod tests {
             (Error::Cost, "cost", MAX_UNITS),
             (Error::UpTo, "upto", MAX_UNITS),
             (Error::Refund, "refund", MAX_UNITS),
+            (Error::EntryLimit, "limit", MAX_LEASES),
+            (Error::Ttl, "ttl_ms", MAX_SPAN_MS),
+            (
+                Error::KeyCount,
+                "numkeys",
+                u64::try_from(MAX_LIMITS).unwrap(),
+            ),
         ] {
             let text = format!(
                 "ERR invalid rate limit policy: {argument} must be an integer between 1 and {max}"
             );
             assert_eq!(error.text().to_str(), Ok(text.as_str()));
         }
+        let id = format!("ERR invalid rate limit policy: id must have 1 to {MAX_ID} bytes");
+        assert_eq!(Error::Id.text().to_str(), Ok(id.as_str()));
         let fill = format!(
             "ERR invalid rate limit policy: capacity * period_ms / refill must be at most {MAX_SPAN_MS}"
         );

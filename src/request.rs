@@ -188,6 +188,7 @@ pub fn lease<'a>(mut words: impl Words<'a>) -> Result<LeaseCall<'a>, Error> {
 
 fn read_lease<'a>(words: &mut impl Words<'a>, asks: Asks) -> Result<LeaseCall<'a>, Error> {
     let limit = units(words.next(), Error::EntryLimit)?;
+    // Before the words that follow, as errors are told from left to right.
     if limit.get() > MAX_LEASES {
         return Err(Error::EntryLimit);
     }
@@ -224,7 +225,7 @@ fn hold<'a>(words: &mut impl Words<'a>, asks: Asks) -> Hold {
 /// look changes nothing.
 pub fn peek<'a>(mut words: impl Words<'a> + ExactSizeIterator) -> Result<AnyCall<'a>, Error> {
     let algorithm = words.next().ok_or(Error::Arity)?;
-    let least = match lower_case(algorithm) {
+    let least = match packed_word(algorithm) {
         TOKEN | LEASE => 3,
         _ => 2,
     };
@@ -277,7 +278,7 @@ fn read_any<'a>(
     words: &mut impl Words<'a>,
     asks: Asks,
 ) -> Result<AnyCall<'a>, Error> {
-    match lower_case(algorithm) {
+    match packed_word(algorithm) {
         FIXED => read_fixed(words, asks).map(AnyCall::Units),
         TOKEN => read_token(words, asks).map(AnyCall::Units),
         SLIDE => read_slide(words, asks).map(AnyCall::Units),
@@ -286,9 +287,9 @@ fn read_any<'a>(
     }
 }
 
-/// A word of five letters, which are those of all algorithms' names, as a number; in lower case. Only
-/// a letter becomes one by the bit that makes lower case of it.
-const fn lower_case(word: &[u8]) -> u64 {
+/// The letters of a word of five, as all algorithms' names are, in one number and in lower case; 0 for
+/// any other word. The bit that makes a letter lower case makes a letter of nothing else.
+const fn packed_word(word: &[u8]) -> u64 {
     match *word {
         [first, second, third, fourth, fifth] => {
             u64::from_le_bytes([first, second, third, fourth, fifth, 0, 0, 0]) | 0x20_2020_2020
@@ -297,10 +298,10 @@ const fn lower_case(word: &[u8]) -> u64 {
     }
 }
 
-const FIXED: u64 = lower_case(b"FIXED");
-const TOKEN: u64 = lower_case(b"TOKEN");
-const SLIDE: u64 = lower_case(b"SLIDE");
-const LEASE: u64 = lower_case(b"LEASE");
+const FIXED: u64 = packed_word(b"FIXED");
+const TOKEN: u64 = packed_word(b"TOKEN");
+const SLIDE: u64 = packed_word(b"SLIDE");
+const LEASE: u64 = packed_word(b"LEASE");
 const RENEW: &[u8] = b"RENEW";
 const RELEASE: &[u8] = b"RELEASE";
 const COST: &[u8] = b"COST";

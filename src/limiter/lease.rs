@@ -39,7 +39,7 @@
 use super::Lifetime;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, RetryAfter};
-use crate::error::InvalidState;
+use crate::error::Error;
 use crate::policy::{Hold, LeasePolicy, MAX_LEASES, MAX_SPAN_MS};
 
 /// The leases that a key holds, in the order in which they end.
@@ -47,15 +47,19 @@ pub trait Leases {
     /// How many there are, those that are over included.
     fn count(&self) -> u64;
 
-    /// When the lease at a rank ends, 0 being the one that ends first.
+    /// When the lease at a rank ends, in ms since the epoch; 0 is the rank of the one that ends first.
     ///
     /// # Errors
     ///
-    /// [`InvalidState`] if that is no whole number.
-    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState>;
+    /// [`Error::InvalidState`] if that is no whole number; [`Error::Internal`] if it can't be read.
+    fn end_at(&mut self, rank: u64) -> Result<u64, Error>;
 
     /// How many end at an instant or before, in ms since the epoch.
-    fn over(&mut self, now_ms: u64) -> u64;
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if that can't be counted.
+    fn over(&mut self, now_ms: u64) -> Result<u64, Error>;
 }
 
 /// The ends of all leases, sorted.
@@ -64,14 +68,14 @@ impl Leases for Vec<u64> {
         u64::try_from(self.len()).unwrap_or(u64::MAX)
     }
 
-    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+    fn end_at(&mut self, rank: u64) -> Result<u64, Error> {
         let end_ms = usize::try_from(rank).ok().and_then(|rank| self.get(rank));
-        end_ms.copied().ok_or(InvalidState)
+        end_ms.copied().ok_or(Error::InvalidState)
     }
 
-    fn over(&mut self, now_ms: u64) -> u64 {
+    fn over(&mut self, now_ms: u64) -> Result<u64, Error> {
         let over = self.partition_point(|end_ms| *end_ms <= now_ms);
-        u64::try_from(over).unwrap_or(u64::MAX)
+        Ok(u64::try_from(over).unwrap_or(u64::MAX))
     }
 }
 
@@ -113,7 +117,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// How many are over, and leave while others stay.
+    /// How many are over, and leave.
     #[must_use]
     pub const fn over(&self) -> u64 {
         match self {
@@ -136,8 +140,7 @@ pub struct LeaseSet<'a, L> {
     over: u64,
     /// When the last one ends; now, if none is live.
     last_ms: u64,
-    /// Whether the id's own is in the set, and when it ends if it is live.
-    is_member: bool,
+    /// When the id's own ends, if it is live.
     own_end_ms: Option<u64>,
     change: Option<Change>,
 }
@@ -147,14 +150,14 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     ///
     /// # Errors
     ///
-    /// [`InvalidState`] if the key has no expiry, or more than [`MAX_LEASES`] leases, or if one that
+    /// [`Error::InvalidState`] if the key has no expiry, or more than [`MAX_LEASES`] leases, or if one that
     /// is read (the last one and the id's own always are) ends at no instant that a lease can.
     pub fn at(
         policy: LeasePolicy,
         hold: Hold,
         stored: Option<Stored<'a, L>>,
         now: Timestamp,
-    ) -> Result<Self, InvalidState> {
+    ) -> Result<Self, Error> {
         let now_ms = now.as_ms();
         let mut set = Self {
             policy,
@@ -165,25 +168,23 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
             count: 0,
             over: 0,
             last_ms: now_ms,
-            is_member: false,
             own_end_ms: None,
             change: None,
         };
         if let Some(stored) = stored {
             let leases = stored.leases;
-            set.expire_at_ms = Some(stored.expire_at_ms.ok_or(InvalidState)?);
+            set.expire_at_ms = Some(stored.expire_at_ms.ok_or(Error::InvalidState)?);
             set.count = leases.count();
             if !(1..=MAX_LEASES).contains(&set.count) {
-                return Err(InvalidState);
+                return Err(Error::InvalidState);
             }
             let last_ms = valid(leases.end_at(set.count.saturating_sub(1))?)?;
             set.last_ms = last_ms.max(now_ms);
-            set.over = leases.over(now_ms);
+            set.over = leases.over(now_ms)?;
             if set.over > 0 {
                 valid(leases.end_at(0)?)?;
             }
             if let Some(own_end_ms) = stored.own_end_ms {
-                set.is_member = true;
                 set.own_end_ms = Some(valid(own_end_ms)?).filter(|end_ms| *end_ms > now_ms);
             }
             set.leases = Some(leases);
@@ -204,8 +205,8 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     ///
     /// # Errors
     ///
-    /// [`InvalidState`] if a lease that is read for it ends at no instant that a lease can.
-    pub fn peek(&mut self) -> Result<Decision, InvalidState> {
+    /// [`Error::InvalidState`] if a lease that is read for it ends at no instant that a lease can.
+    pub fn peek(&mut self) -> Result<Decision, Error> {
         let limit = self.policy.limit().get();
         let retry_after = match (self.hold, self.own_end_ms) {
             (_, Some(_)) => RetryAfter::Ms(0),
@@ -229,7 +230,7 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     /// # Errors
     ///
     /// As those of [`Self::peek`].
-    pub fn decide(&mut self) -> Result<Decision, InvalidState> {
+    pub fn decide(&mut self) -> Result<Decision, Error> {
         let told = self.peek()?;
         if told.is_admitted() {
             self.admit()
@@ -239,7 +240,7 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     }
 
     /// Does what the call says, which is admitted.
-    fn admit(&mut self) -> Result<Decision, InvalidState> {
+    fn admit(&mut self) -> Result<Decision, Error> {
         let own = u64::from(self.own_end_ms.is_some());
         let others = self.live().saturating_sub(own);
         let others_end_ms = self.others_end_ms(others)?;
@@ -276,10 +277,10 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
     }
 
     /// When the last of so many live leases but the id's own ends; now, if there is none.
-    fn others_end_ms(&mut self, others: u64) -> Result<u64, InvalidState> {
+    fn others_end_ms(&mut self, others: u64) -> Result<u64, Error> {
         match self.own_end_ms {
             _ if others == 0 => Ok(self.now_ms),
-            // Its own is the last, or ends with the last: so it is one of the last two.
+            // Its own ends last, perhaps with others: the last but one ends as the last other does.
             Some(own_end_ms) if own_end_ms == self.last_ms => {
                 self.end_at(self.count.saturating_sub(2))
             }
@@ -287,7 +288,7 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
         }
     }
 
-    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+    fn end_at(&mut self, rank: u64) -> Result<u64, Error> {
         match &mut self.leases {
             Some(leases) => valid(leases.end_at(rank)?),
             None => Ok(self.now_ms),
@@ -313,18 +314,19 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
         self.change
     }
 
-    /// Whether the set is larger after the call, and so needs memory.
+    /// Whether the set is larger after the call, and so needs memory. Where leases are over they leave,
+    /// and one of them may be the id's own.
     #[must_use]
     pub fn lengthens(&self) -> bool {
-        matches!(self.change, Some(Change::Hold { over: 0, .. })) && !self.is_member
+        matches!(self.change, Some(Change::Hold { over: 0, .. })) && self.own_end_ms.is_none()
     }
 }
 
 /// An instant at which a lease can end, in ms since the epoch.
-fn valid(end_ms: u64) -> Result<u64, InvalidState> {
+fn valid(end_ms: u64) -> Result<u64, Error> {
     if (MIN_END_MS..=MAX_END_MS).contains(&end_ms) {
         Ok(end_ms)
     } else {
-        Err(InvalidState)
+        Err(Error::InvalidState)
     }
 }

@@ -1,7 +1,10 @@
 //! The order of work of a call on several keys: each step is done for all of them before the next.
 //!
-//! Until every limit is judged and memory is asked for, nothing is written; after that, nothing can
-//! fail. So all are charged, or none is.
+//! Until every limit is judged and memory is asked for, nothing is written. After that, nothing can
+//! fail but by a defect: a server that refuses its own command. So all are charged, or none is.
+//!
+//! Other modules may listen to what the server does, and change keys that are open. So a change of which
+//! it tells is made while no other key is open.
 
 use arrayvec::ArrayVec;
 
@@ -30,12 +33,12 @@ pub(super) fn decide(
     calls: &Calls<'_>,
 ) -> Result<Verdict, ErrorOf> {
     let server = keys.server();
-    let now = server.now()?;
     // Filled in their place: together these are some kilobytes, too much to be moved about.
     let mut limits = Limits::new();
-    let verdict = {
+    let (verdict, now) = {
         let mut open = ArrayVec::new();
         keys.open_all(names, &mut open)?;
+        let now = server.now()?;
         let verdict = judge(server, &open, calls, now, &mut limits)?;
         if verdict.is_admitted {
             for (key, limit) in open.iter().zip(&limits) {
@@ -44,29 +47,28 @@ pub(super) fn decide(
         }
         if verdict.stores() {
             for (key, limit) in open.iter_mut().zip(&limits) {
-                if !limit.calls_server() {
+                if !limit.is_told() {
                     limit.store(key, now);
                 }
             }
         }
-        verdict
+        (verdict, now)
     };
-    // These take a command of the server's, to which somebody may listen: no other key is open.
     if verdict.stores() {
         for (name, limit) in names.iter().zip(&limits) {
-            if limit.calls_server() {
+            if limit.is_told() {
                 limit.store(&mut keys.open_again(*name), now);
             }
         }
     }
     for ((call, limit), name) in calls.iter().zip(&limits).zip(names) {
-        let is_told = if verdict.is_admitted {
+        let stands_in_the_way = if verdict.is_admitted {
             stats::ALL.count_kind(call, &limit.decision);
             call.is_forced()
         } else {
             call.can_be_refused()
         };
-        let is_refused = is_told && !limit.decision.is_admitted();
+        let is_refused = stands_in_the_way && !limit.decision.is_admitted();
         let stepped_back = limit.stepped_back && limit.change.is_some() && verdict.stores();
         notify(keys, *name, !is_refused, stepped_back);
     }
@@ -85,31 +87,31 @@ fn judge<'call>(
     now: Timestamp,
     limits: &mut Limits<'call>,
 ) -> Result<Verdict, ErrorOf> {
-    let mut at = Instant {
+    let mut judge = Judge {
         server,
         now,
-        charges: true,
+        mode: Mode::Charge,
     };
     let mut retry_after = RetryAfter::Ms(0);
     let mut before = 0;
     for (index, (call, key)) in calls.iter().zip(open).enumerate() {
-        let told = at.judge(key, call, limits);
+        let told = judge.limit(key, call, limits);
         let told = told.map_err(|error| error.of(index, calls.len()))?;
         if call.can_be_refused() {
-            if at.charges && !told.is_admitted {
-                // What those before have to wait for is that of a call that was admitted.
+            if judge.mode == Mode::Charge && !told.is_admitted {
+                // The waits so far were those after a charge. These limits admit, so their wait is 0.
                 retry_after = RetryAfter::Ms(0);
                 before = index;
-                at.charges = false;
+                judge.mode = Mode::Look;
             }
             retry_after = retry_after.max(told.retry_after);
         }
     }
     if before > 0 {
-        at.look_again(open, calls, before, limits)?;
+        judge.look_again(open, calls, before, limits)?;
     }
     Ok(Verdict {
-        is_admitted: at.charges,
+        is_admitted: judge.mode == Mode::Charge,
         retry_after,
     })
 }
@@ -140,18 +142,25 @@ enum Change<'call> {
     Leases(lease::Change, u64, OwnStr<'call>),
 }
 
-/// When limits are judged, and whether they are charged if they admit, or only looked at.
-struct Instant<'call> {
-    server: Server<'call>,
-    now: Timestamp,
-    charges: bool,
+/// Whether a limit that admits is charged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Charge,
+    Look,
 }
 
-impl<'call> Instant<'call> {
+/// Judges one limit after the other, at one instant.
+struct Judge<'call> {
+    server: Server<'call>,
+    now: Timestamp,
+    mode: Mode,
+}
+
+impl<'call> Judge<'call> {
     /// Judges one limit and adds it to the others, where it is made: it is too large to be moved about.
     #[expect(clippy::inline_always, reason = "some 60 instructions of every call")]
     #[inline(always)]
-    fn judge(
+    fn limit(
         &self,
         key: &Key<'_>,
         call: &AnyCall<'_>,
@@ -160,23 +169,23 @@ impl<'call> Instant<'call> {
         match call {
             AnyCall::Units(Call { policy, charge }) => match *policy {
                 Policy::Fixed(policy) => {
-                    self.judge_text::<FixedWindow>(key, policy, *charge, Change::Counter, limits)
+                    self.text::<FixedWindow>(key, policy, *charge, Change::Counter, limits)
                 }
                 Policy::Token(policy) => {
-                    self.judge_text::<TokenBucket>(key, policy, *charge, Change::Level, limits)
+                    self.text::<TokenBucket>(key, policy, *charge, Change::Level, limits)
                 }
                 Policy::Slide(policy) => {
-                    self.judge_text::<SlidingWindow>(key, policy, *charge, Change::Windows, limits)
+                    self.text::<SlidingWindow>(key, policy, *charge, Change::Windows, limits)
                 }
-                Policy::Exact(policy) => self.judge_log(key, policy, *charge, limits),
+                Policy::Exact(policy) => self.log(key, policy, *charge, limits),
             },
-            AnyCall::Lease(call) => self.judge_leases(key, call, limits),
+            AnyCall::Lease(call) => self.leases(key, call, limits),
         }
     }
 
     #[expect(clippy::inline_always, reason = "some 60 instructions of every call")]
     #[inline(always)]
-    fn judge_text<L: TextLimiter>(
+    fn text<L: TextLimiter>(
         &self,
         key: &Key<'_>,
         policy: L::Policy,
@@ -186,7 +195,7 @@ impl<'call> Instant<'call> {
     ) -> Result<Verdict, Error> {
         let (found, stored) = Found::look_up_text(key, self.now)?;
         let mut limiter = L::at(policy, stored, self.now)?;
-        let (decision, stores) = self.judge_units(&mut limiter, charge)?;
+        let (decision, stores) = self.units(&mut limiter, charge)?;
         limits.push(Limit {
             decision,
             found,
@@ -198,7 +207,7 @@ impl<'call> Instant<'call> {
     }
 
     #[inline(never)]
-    fn judge_log(
+    fn log(
         &self,
         key: &Key<'_>,
         policy: ExactPolicy,
@@ -210,7 +219,7 @@ impl<'call> Instant<'call> {
         let len = list.as_ref().map_or(0, List::count);
         let stored = list.as_mut().map(|list| (list, found.expire_at_ms));
         let mut limiter = SlidingLog::at(policy, stored, self.now, &mut seen)?;
-        let (decision, stores) = self.judge_units(&mut limiter, charge)?;
+        let (decision, stores) = self.units(&mut limiter, charge)?;
         let change = stores.then(|| limiter.change());
         limits.push(Limit {
             decision,
@@ -223,7 +232,7 @@ impl<'call> Instant<'call> {
     }
 
     #[inline(never)]
-    fn judge_leases(
+    fn leases(
         &self,
         key: &Key<'_>,
         call: &LeaseCall<'_>,
@@ -233,10 +242,9 @@ impl<'call> Instant<'call> {
         let mut leases = LeaseKey::look_up(key, id.get(), self.now)?;
         let (found, count) = (leases.found, leases.count());
         let mut limiter = leases.at(call, self.now)?;
-        let decision = if self.charges {
-            limiter.decide()?
-        } else {
-            limiter.peek()?
+        let decision = match self.mode {
+            Mode::Charge => limiter.decide()?,
+            Mode::Look => limiter.peek()?,
         };
         let change = limiter.change();
         let needs_memory = limiter.lengthens();
@@ -256,16 +264,17 @@ impl<'call> Instant<'call> {
         reason = "a limiter is too large to be moved about"
     )]
     #[inline(always)]
-    fn judge_units<L: Limiter>(
+    fn units<L: Limiter>(
         &self,
         limiter: &mut L,
         charge: Charge,
     ) -> Result<(Decision, bool), Error> {
-        if self.charges {
-            let decision = limiter.decide(charge)?;
-            Ok((decision, limiter.stores(&decision)))
-        } else {
-            Ok((limiter.peek(charge)?, limiter.stepped_back()))
+        match self.mode {
+            Mode::Charge => {
+                let decision = limiter.decide(charge)?;
+                Ok((decision, limiter.stores(&decision)))
+            }
+            Mode::Look => Ok((limiter.peek(charge)?, limiter.stepped_back())),
         }
     }
 
@@ -280,7 +289,7 @@ impl<'call> Instant<'call> {
     ) -> Result<(), ErrorOf> {
         let mut looked_at = Limits::new();
         for (index, (call, key)) in calls.iter().zip(open).take(count).enumerate() {
-            let told = self.judge(key, call, &mut looked_at);
+            let told = self.limit(key, call, &mut looked_at);
             told.map_err(|error| error.of(index, calls.len()))?;
         }
         for (limit, looked_at) in limits.iter_mut().zip(looked_at) {
@@ -291,14 +300,23 @@ impl<'call> Instant<'call> {
 }
 
 impl Limit<'_> {
-    /// Whether it takes a command of the server's to store it.
+    /// Whether storing it makes the server tell of something: a key that is new or goes, or a command of
+    /// its own.
     #[inline]
-    fn calls_server(&self) -> bool {
-        match &self.change {
-            Some(Change::Log(change, _)) => Key::trims_by_command(change.leaving()),
-            Some(Change::Leases(change, ..)) => change.over() > 0,
-            _ => false,
-        }
+    fn is_told(&self) -> bool {
+        let Some(change) = &self.change else {
+            return false;
+        };
+        let told = match change {
+            Change::Counter(change) => *change == text::Change::Delete,
+            Change::Level(change) => *change == text::Change::Delete,
+            Change::Windows(change) => *change == text::Change::Delete,
+            Change::Log(change, len) => {
+                change.leaving() >= *len || Key::trims_by_command(change.leaving())
+            }
+            Change::Leases(change, ..) => *change == lease::Change::Delete || change.over() > 0,
+        };
+        told || !self.found.is_live()
     }
 
     /// Stores it. A server that refuses its own command has a defect, which is counted, and the call

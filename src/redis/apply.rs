@@ -1,7 +1,7 @@
 //! Applying what the core decided: changing a key, and telling replicas and the AOF.
 
 use super::found::{Found, Holds};
-use super::keys::{Key, signed};
+use super::keys::{Key, Kind, signed};
 use super::server::Str;
 use crate::clock::Timestamp;
 use crate::error::Error;
@@ -72,23 +72,33 @@ pub(super) fn store_log(
         return Ok(());
     }
     let entry = key.entry(&log::encode_entry(change.time))?;
-    let expire_at_ms = match change.expire_at_ms {
-        None if emptied => found.expire_at_ms,
-        fresh => fresh,
-    };
     if !emptied {
         key.trim(change.oldest, change.newest)?;
     } else if found.holds != Holds::Nothing {
         key.delete();
         key.replicate_delete();
     }
+    let expire_at_ms = expiry(key, found, change.expire_at_ms);
     key.push(entry.get(), change.appended);
-    if let Some(at) = expire_at_ms.map(signed) {
+    set_expiry(key, expire_at_ms);
+    key.modified();
+    Ok(())
+}
+
+/// When a key expires that is about to be added to. One that is not there any more (all of its entries
+/// left, or somebody who listens deleted it) has lost its expiry, and gets it back.
+fn expiry(key: &Key<'_>, found: Found, fresh_ms: Option<u64>) -> Option<u64> {
+    match fresh_ms {
+        None if key.kind() == Kind::Nothing => found.expire_at_ms,
+        fresh_ms => fresh_ms,
+    }
+}
+
+fn set_expiry(key: &mut Key<'_>, at_ms: Option<u64>) {
+    if let Some(at) = at_ms.map(signed) {
         key.set_expire_at_ms(at);
         key.replicate_expiry(at);
     }
-    key.modified();
-    Ok(())
 }
 
 /// Changes a set of so many leases, and tells replicas and the AOF.
@@ -128,15 +138,9 @@ pub(super) fn store_leases(
                 key.delete();
                 key.replicate_delete();
             }
+            let expire_at_ms = expiry(key, found, expire_at_ms);
             key.set_score(id, end_ms);
-            let expire_at_ms = match expire_at_ms {
-                None if emptied => found.expire_at_ms,
-                fresh => fresh,
-            };
-            if let Some(at) = expire_at_ms.map(signed) {
-                key.set_expire_at_ms(at);
-                key.replicate_expiry(at);
-            }
+            set_expiry(key, expire_at_ms);
         }
     }
     key.modified();

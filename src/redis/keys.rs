@@ -6,8 +6,11 @@
 //! or the key itself, in full. What is read of a key is borrowed from it, and gone before it is
 //! changed.
 //!
-//! Changing a key can't fail: everything that could be refused is asked first. Only [`Key::trim`]
-//! can, with nothing changed, and it comes before every other change.
+//! Changing a key can't fail: everything that could be refused is asked first. Only [`Key::trim`] and
+//! [`Key::remove_scores`] can, with nothing changed, and they come before every other change.
+//!
+//! Several keys are open together only for a call on all of them. Then nothing runs that a listener
+//! hears of: see [`Keys::open_all`], and `all`.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int};
@@ -54,6 +57,10 @@ impl<'call> Keys<'call> {
 
     /// Opens several keys, existing or not, so that they can be written to.
     ///
+    /// The server deletes a key whose time has come when it is opened, and tells of it. Another module
+    /// that listens may change those that are open already. So where one turns out not to be there,
+    /// all are opened once more: time stands still within a call, and no other goes by then.
+    ///
     /// # Errors
     ///
     /// [`Error::SameKeys`], with none open: a key that is open twice could be freed by the one handle
@@ -72,9 +79,16 @@ impl<'call> Keys<'call> {
             }
             texts.push(text);
         }
-        for name in names {
-            let handle = open(server, *name, TO_WRITE);
-            keys.push(Key(View::new(server, *name, handle, api::WRITE)));
+        let mut open_each = |mode| {
+            keys.clear();
+            for name in names {
+                let handle = open(server, *name, mode);
+                keys.push(Key(View::new(server, *name, handle, api::WRITE)));
+            }
+            keys.iter().skip(1).any(|key| key.kind() == Kind::Nothing)
+        };
+        if open_each(TO_WRITE) {
+            open_each(TO_WRITE | api::QUIET);
         }
         Ok(())
     }
@@ -131,7 +145,7 @@ unsafe fn close(server: Server<'_>, handle: *mut RedisModuleKey) {
 }
 
 /// What kind of value a key holds, as far as the commands can tell them apart.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Nothing,
     String,
@@ -389,8 +403,18 @@ impl Set<'_> {
         whole(score)
     }
 
-    /// The number at the end of what the server's own `ZCOUNT` or `ZRANGE … WITHSCORES` answers.
-    fn ask(&self, command: &CStr, from: u64, to: u64, word: Option<&CStr>) -> Option<u64> {
+    /// What the server's own `ZCOUNT` or `ZRANGE … WITHSCORES` answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if it refuses its own command.
+    fn ask(
+        &self,
+        command: &CStr,
+        from: u64,
+        to: u64,
+        word: Option<&CStr>,
+    ) -> Result<Reply<'_>, Error> {
         let View { server, name, .. } = *self.view;
         let format = if word.is_some() { c"sllc" } else { c"sll" };
         let word = word.map_or(ptr::null(), CStr::as_ptr);
@@ -403,7 +427,11 @@ impl Set<'_> {
             (server.api().call)(server.ctx(), command, format, name, from, to, word)
         };
         // SAFETY: the reply is ours.
-        unsafe { Reply::new(server, reply) }?.number()
+        let reply = unsafe { Reply::new(server, reply) }.ok_or(Error::Internal)?;
+        if reply.begins(b"-") {
+            return Err(Error::Internal);
+        }
+        Ok(reply)
     }
 }
 
@@ -412,41 +440,42 @@ impl Leases for Set<'_> {
         self.len
     }
 
-    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+    fn end_at(&mut self, rank: u64) -> Result<u64, Error> {
         let from_last = self.len.saturating_sub(1).saturating_sub(rank);
         if from_last <= Self::NEAR {
             self.go_to_last(f64::INFINITY);
             for _ in 0..from_last {
                 self.go_back();
             }
-            return self.current();
+            return Ok(self.current()?);
         }
         if rank <= Self::NEAR {
             self.go_to_first();
             for _ in 0..rank {
                 self.go_next();
             }
-            return self.current();
+            return Ok(self.current()?);
         }
-        self.ask(c"ZRANGE", rank, rank, Some(c"WITHSCORES"))
-            .ok_or(InvalidState)
+        let answer = self.ask(c"ZRANGE", rank, rank, Some(c"WITHSCORES"))?;
+        Ok(answer.number().ok_or(InvalidState)?)
     }
 
-    fn over(&mut self, now_ms: u64) -> u64 {
+    fn over(&mut self, now_ms: u64) -> Result<u64, Error> {
         let View { server, handle, .. } = *self.view;
         self.go_to_last(score(now_ms));
         // SAFETY: the key is open.
         if unsafe { (server.api().zset_end_reached)(handle) != 0 } {
-            return 0;
+            return Ok(0);
         }
         let mut over = 1_u64;
         while self.go_back() {
             over = over.saturating_add(1);
             if over > Self::NEAR {
-                return self.ask(c"ZCOUNT", 0, now_ms, None).unwrap_or(over);
+                let answer = self.ask(c"ZCOUNT", 0, now_ms, None)?;
+                return answer.number().ok_or(Error::Internal);
             }
         }
-        over
+        Ok(over)
     }
 }
 

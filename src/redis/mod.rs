@@ -108,8 +108,8 @@ unsafe fn is_valkey() -> bool {
 
 /// Every command that goes to replicas and the AOF, or that the server puts around them there. It
 /// drops one that `rename-command` has taken away, without a word, or sends it under a name that
-/// nobody who reads the stream knows.
-const STREAM: [&CStr; 16] = [
+/// nobody who reads the stream knows. The last two only answer: they are called by their names.
+const NEEDED: [&CStr; 18] = [
     c"SET",
     c"INCR",
     c"INCRBY",
@@ -126,6 +126,8 @@ const STREAM: [&CStr; 16] = [
     c"SELECT",
     c"MULTI",
     c"EXEC",
+    c"ZCOUNT",
+    c"ZRANGE",
 ];
 
 /// Called by the server when it loads the module.
@@ -161,11 +163,11 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             };
             let loaded = Box::new(Loaded::new(&api).ok_or(Error::Internal)?);
             let api = &loaded.api;
-            for command in STREAM {
+            for command in NEEDED {
                 if !exists(ctx, api, command) {
                     return Err(refuse(
                         ctx,
-                        c"replicas and the AOF need this command's name:",
+                        c"it needs this command under its own name:",
                         command,
                     ));
                 }

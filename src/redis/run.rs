@@ -219,7 +219,7 @@ fn peek_lease(keys: &mut Keys<'_>, name: Str<'_>, call: LeaseCall<'_>) -> Result
         Some(key) => LeaseKey::look_up(key, id.get(), now)?,
         None => LeaseKey::NOTHING,
     };
-    Ok(leases.at(&call, now)?.peek()?)
+    leases.at(&call, now)?.peek()
 }
 
 /// A key of leases, as the call of one id sees it.
@@ -264,7 +264,7 @@ impl<'key> LeaseKey<'key> {
             own_end_ms: self.own_end_ms,
             expire_at_ms: self.found.expire_at_ms,
         });
-        Ok(LeaseSet::at(call.policy, call.hold, stored, now)?)
+        LeaseSet::at(call.policy, call.hold, stored, now)
     }
 }
 

@@ -40,7 +40,8 @@ impl Count {
 pub(super) struct Calls {
     admitted: Count,
     refused: Count,
-    /// Those of the refused that can never be admitted: their cost is above the limit.
+    /// Those of the refused that wait in vain: their cost is above the limit, or the lease that they
+    /// renew, as one limit of several, is not live.
     above_limit: Count,
     invalid_arguments: Count,
     /// State that is none of the command's, or of another type.

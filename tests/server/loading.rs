@@ -76,7 +76,7 @@ fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
         let mut server = options.spawn_in(TempDir::new().unwrap());
         assert_eq!(server.wait().code(), Some(1));
         let why = format!(
-            "redis-rl is not loaded: replicas and the AOF need this command's name: {command}\n"
+            "redis-rl is not loaded: it needs this command under its own name: {command}\n"
         );
         assert!(server.log().contains(&why), "{}", server.log());
     }
