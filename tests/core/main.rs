@@ -3,9 +3,12 @@
 //! | file | owns |
 //! |---|---|
 //! | `oracle` | the model: the definitions, counted out, with no formula of the code under test |
+//! | `holders` | the model of leases: a list of who holds one until when |
 //! | `key` | a key in memory: it applies what the core decides as the shell does |
-//! | `store` | the same, spoken to in raw numbers |
+//! | `all` | several of them in one call, and what holds for any such call |
+//! | `store` | a key, spoken to in raw numbers |
 //! | `word` | `COST`, `FORCE`, `UPTO` and `REFUND` as raw numbers |
+//! | `limit` | a call on leases, and one of any kind, as raw numbers |
 //! | `run` | a key beside its model, every step checked |
 //! | `random` | random policies and steps that seek the edges |
 //! | `bounds` | how much a client can get in any span, counted from its admitted calls |
@@ -16,7 +19,9 @@
 //! | `every` | every sequence of a few calls over tiny policies is decided as the model decides |
 //! | `examples` | worked examples: replies, stored texts and expiries, computed by hand |
 //! | `extremes` | the ends of every range: limits, spans, costs, rates and clocks |
+//! | `leases` | what `RL.LEASE` promises |
 //! | `settle` | what `UPTO`, `REFUND` and `FORCE` promise, and a million calls of all four words |
+//! | `several` | what `RL.ALL` promises: all are charged, or none is |
 //! | `sharing` | what it costs to split a limit over buckets or callers, as the documents say |
 //! | `steps` | clocks that jitter, step back and step forward |
 //!
@@ -36,7 +41,10 @@
     reason = "a test may fail"
 )]
 
+mod all;
+mod holders;
 mod key;
+mod limit;
 mod oracle;
 mod random;
 mod run;
@@ -51,7 +59,9 @@ mod drift;
 mod every;
 mod examples;
 mod extremes;
+mod leases;
 mod settle;
+mod several;
 mod sharing;
 mod steps;
 

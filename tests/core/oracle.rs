@@ -103,29 +103,43 @@ pub trait Model: Clone + Default {
         }
     }
 
-    /// The reply to a call, which takes or gives back as its word says.
-    fn judge(&mut self, policy: Policy, now_us: u64, word: Word) -> Reply {
+    /// What is told of the state as it is, of a call that is told `allowed`.
+    fn told(&self, policy: Policy, now_us: u64, allowed: u64, needed: Option<u64>) -> Reply {
         let limit = policy.limit();
-        let act = self.act(policy, now_us, word);
-        let after = &act.after;
-        let retry_after_ms = match act.needed {
+        let retry_after_ms = match needed {
             None => 0,
             Some(cost) if cost > limit => -1,
             Some(cost) => signed(least_ms(|ms| {
-                after.admits(policy, now_us + ms * 1_000, cost)
+                self.admits(policy, now_us + ms * 1_000, cost)
             })),
         };
-        let reply = [
-            signed(act.allowed),
+        [
+            signed(allowed),
             signed(limit),
-            signed(after.most(policy, now_us)),
+            signed(self.most(policy, now_us)),
             retry_after_ms,
-            signed(least_ms(|ms| after.unused(policy, now_us + ms * 1_000))),
-        ];
+            signed(least_ms(|ms| self.unused(policy, now_us + ms * 1_000))),
+        ]
+    }
+
+    /// The reply to a call, which takes or gives back as its word says.
+    fn judge(&mut self, policy: Policy, now_us: u64, word: Word) -> Reply {
+        let act = self.act(policy, now_us, word);
+        let reply = act.after.told(policy, now_us, act.allowed, act.needed);
         if act.writes {
             *self = act.after;
         }
         reply
+    }
+
+    /// What a look tells.
+    fn look(&self, policy: Policy, now_us: u64, word: Word) -> Reply {
+        let act = self.act(policy, now_us, word);
+        let mut as_it_is = self.clone();
+        if as_it_is.is_ahead_of(now_us) {
+            as_it_is.step_back(now_us);
+        }
+        as_it_is.told(policy, now_us, act.allowed, act.needed)
     }
 
     /// Whether a reply is the one to a call, which takes or gives back as its word says. As
@@ -182,12 +196,12 @@ pub trait Model: Clone + Default {
     }
 }
 
-fn signed(number: u64) -> i64 {
+pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap()
 }
 
 /// The least number of milliseconds after which `holds`, which then goes on holding.
-fn least_ms(holds: impl Fn(u64) -> bool) -> u64 {
+pub fn least_ms(holds: impl Fn(u64) -> bool) -> u64 {
     let mut bound = 1;
     while !holds(bound) {
         bound *= 2;

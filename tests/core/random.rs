@@ -6,11 +6,13 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, FileFailurePersistence, RngSeed};
+use redis_rl::policy::Hold;
 
 use crate::call::{
     FIRST, HOUR, LAST, MAX_LOG, MAX_SPAN_MS, MAX_UNITS, Policy, Reply, SECOND, T0, exact, fixed,
     slide, token,
 };
+use crate::limit::Lease;
 use crate::word::Word;
 
 pub fn config(cases: u32) -> Config {
@@ -213,6 +215,49 @@ pub fn changing_steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..=count)
 }
 
+/// A call on leases, told relative to what came before.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseStep {
+    pub gap: Gap,
+    pub lease: Lease,
+}
+
+fn leases() -> impl Strategy<Value = Lease> + Clone {
+    let limits = prop_oneof![8 => 1..=4_u64, 1 => Just(MAX_LOG), 1 => 1..=MAX_LOG];
+    let hold = prop_oneof![
+        4 => Just(Hold::Take),
+        2 => Just(Hold::Renew),
+        2 => Just(Hold::Release),
+    ];
+    (limits, spans_ms(), 0..6_u16, hold)
+        .prop_map(|(limit, ttl_ms, id, hold)| Lease::new(limit, ttl_ms, id, hold))
+}
+
+/// Calls of six ids on leases, at the steps of any clock. One in so many changes the limit and the
+/// TTL; the others keep those of the call before.
+pub fn lease_steps(count: usize, of: u32) -> impl Strategy<Value = Vec<LeaseStep>> {
+    let gap = prop_oneof![6 => forward(), 1 => backward()];
+    let step = (gap, leases(), 0..of);
+    proptest::collection::vec(step, 1..=count).prop_map(|steps| {
+        let mut policy = (steps[0].1.limit, steps[0].1.ttl_ms);
+        let mut of_one_policy = |(gap, lease, nth): (Gap, Lease, u32)| {
+            if nth == 0 {
+                policy = (lease.limit, lease.ttl_ms);
+            }
+            let (limit, ttl_ms) = policy;
+            LeaseStep {
+                gap,
+                lease: Lease {
+                    limit,
+                    ttl_ms,
+                    ..lease
+                },
+            }
+        };
+        steps.into_iter().map(&mut of_one_policy).collect()
+    })
+}
+
 /// Turns steps into calls, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
@@ -230,10 +275,16 @@ impl Walk {
 
     /// The instant and the cost of the next call. The clock stops at its ends.
     pub fn next(&mut self, policy: Policy, step: Step) -> (u64, u64) {
+        let now_us = self.at(policy.span_ms(), step.gap);
+        (now_us, self.cost(policy.limit(), step.cost))
+    }
+
+    /// The instant of the next call.
+    pub fn at(&mut self, span_ms: u64, gap: Gap) -> u64 {
         let now = i128::from(self.now_us);
-        let span = i128::from(policy.span_ms()) * 1_000;
+        let span = i128::from(span_ms) * 1_000;
         let wait = |ms: i64| i128::from(ms.max(0)) * 1_000;
-        let to = match step.gap {
+        let to = match gap {
             Gap::Us(us) => now + i128::from(us),
             Gap::Part(part, us) => now + span * i128::from(part) / 64 + i128::from(us),
             Gap::Retry(us) => now + wait(self.reply[3]) + i128::from(us),
@@ -242,8 +293,11 @@ impl Walk {
         };
         let to = to.clamp(i128::from(FIRST), i128::from(LAST));
         self.now_us = u64::try_from(to).unwrap();
-        let limit = policy.limit();
-        let cost = match step.cost {
+        self.now_us
+    }
+
+    fn cost(&self, limit: u64, cost: Cost) -> u64 {
+        let cost = match cost {
             Cost::One => 1,
             Cost::Part(part) => {
                 let part = (u128::from(limit) * u128::from(part)).div_ceil(64);
@@ -252,19 +306,29 @@ impl Walk {
             Cost::Remaining(more) => u64::try_from(self.reply[2]).unwrap() + more,
             Cost::Never => limit + 1,
         };
-        (self.now_us, cost.clamp(1, MAX_UNITS))
+        cost.clamp(1, MAX_UNITS)
     }
 
     /// The instant and the word of the next call.
     pub fn next_word(&mut self, policy: Policy, step: Step) -> (u64, Word) {
-        let (now_us, n) = self.next(policy, step);
-        let word = match (step.kind, policy) {
+        let now_us = self.at(policy.span_ms(), step.gap);
+        (now_us, self.word(policy, step))
+    }
+
+    /// The word of a call.
+    pub fn word(&self, policy: Policy, step: Step) -> Word {
+        let n = self.cost(policy.limit(), step.cost);
+        match (step.kind, policy) {
             (Kind::Cost, _) | (Kind::Force, Policy::Exact { .. }) => Word::Cost(n),
             (Kind::Force, _) => Word::Force(n),
             (Kind::UpTo, _) => Word::UpTo(n),
             (Kind::Refund, _) => Word::Refund(n),
-        };
-        (now_us, word)
+        }
+    }
+
+    /// Somebody else's call was made at this instant.
+    pub fn moved_to(&mut self, now_us: u64) {
+        self.now_us = now_us;
     }
 
     pub fn answered(&mut self, reply: Reply) {

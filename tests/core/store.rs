@@ -8,12 +8,14 @@ use redis_rl::limiter::slide::Windows;
 use redis_rl::limiter::text::State;
 use redis_rl::limiter::token::Level;
 use redis_rl::policy::{
-    self, ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy, Units,
+    self, ExactPolicy, FixedPolicy, MAX_LEASES, MAX_LOG_LIMIT, SlidePolicy, Span, TokenPolicy,
+    Units,
 };
 
-use crate::call::{Policy, Reply};
+use crate::call::{FIRST, LAST, MAX_SPAN_MS, MS, Policy, Reply};
 pub use crate::key::Key;
 use crate::key::Value;
+use crate::limit::{Lease, Limit};
 use crate::word::Word;
 
 /// A policy as the core takes it.
@@ -58,6 +60,15 @@ impl Key {
         }
     }
 
+    /// A key that holds leases: who holds one, and until when.
+    pub fn leases_of(members: &[(u16, u64)], expire_at_ms: u64) -> Self {
+        let member = |(id, end_ms): &(u16, u64)| (id.to_be_bytes().to_vec(), *end_ms);
+        Self {
+            value: Value::Leases(members.iter().map(member).collect()),
+            expire_at_ms: Some(expire_at_ms),
+        }
+    }
+
     pub fn expire_at_ms(&self) -> Option<u64> {
         self.expire_at_ms
     }
@@ -78,6 +89,18 @@ impl Key {
         }
     }
 
+    /// Who holds a lease until when, by id; nobody if it is no such key.
+    pub fn members(&self) -> Vec<(u16, u64)> {
+        let Value::Leases(leases) = &self.value else {
+            return Vec::new();
+        };
+        let member = |(id, end_ms): (&Vec<u8>, &u64)| {
+            let id = id.as_slice().try_into().unwrap();
+            (u16::from_be_bytes(id), *end_ms)
+        };
+        leases.iter().map(member).collect()
+    }
+
     /// Whether a call at an instant finds the key. One whose TTL has passed counts as absent.
     pub fn is_live(&self, now_us: u64) -> bool {
         self.is_live_at(now_us / 1_000)
@@ -90,9 +113,7 @@ impl Key {
         now_us: u64,
         word: impl Into<Word>,
     ) -> Result<Reply, InvalidState> {
-        let charge = word.into().charge();
-        let (decision, _) = self.decide(valid(policy), timestamp(now_us), charge)?;
-        Ok(decision.reply())
+        self.ask(&Limit::Units(policy, word.into()), now_us)
     }
 
     /// What a call would be told, with nothing taken.
@@ -102,8 +123,27 @@ impl Key {
         now_us: u64,
         word: impl Into<Word>,
     ) -> Result<Reply, InvalidState> {
-        let charge = word.into().charge();
-        let decision = self.look(valid(policy), timestamp(now_us), charge)?;
+        self.ask_look(&Limit::Units(policy, word.into()), now_us)
+    }
+
+    /// One call on leases.
+    pub fn hold(&mut self, lease: Lease, now_us: u64) -> Result<Reply, InvalidState> {
+        self.ask(&Limit::Lease(lease), now_us)
+    }
+
+    /// What a call on leases would be told, with nothing taken.
+    pub fn peek_hold(&self, lease: Lease, now_us: u64) -> Result<Reply, InvalidState> {
+        self.ask_look(&Limit::Lease(lease), now_us)
+    }
+
+    /// One call of any kind.
+    pub fn ask(&mut self, limit: &Limit, now_us: u64) -> Result<Reply, InvalidState> {
+        let (decision, _) = self.decide(&limit.call(), timestamp(now_us))?;
+        Ok(decision.reply())
+    }
+
+    fn ask_look(&self, limit: &Limit, now_us: u64) -> Result<Reply, InvalidState> {
+        let decision = self.look(&limit.call(), timestamp(now_us))?;
         Ok(decision.reply())
     }
 
@@ -129,8 +169,22 @@ impl Key {
                     assert_eq!(log::decode_entry(&log::encode_entry(*entry)), Ok(*entry));
                 }
             }
+            Value::Leases(_) => panic!("leases count no units"),
         }
         assert!(self.expire_at_ms.is_some(), "a key without a TTL");
+    }
+
+    /// Fails unless a later call on leases can read what is stored.
+    pub fn assert_valid_leases(&self) {
+        let Value::Leases(leases) = &self.value else {
+            assert_eq!(*self, Self::default());
+            return;
+        };
+        let ends_ms = FIRST / MS..=LAST / MS + MAX_SPAN_MS;
+        assert!(leases.values().all(|end_ms| ends_ms.contains(end_ms)));
+        assert!((1..=MAX_LEASES).contains(&u64::try_from(leases.len()).unwrap()));
+        let last_ms = leases.values().max();
+        assert!(self.expire_at_ms.as_ref() >= last_ms, "{self:?}");
     }
 }
 
