@@ -15,15 +15,15 @@ fn calls(u: &mut Unstructured<'_>) -> Result<()> {
     let kind = u.arbitrary()?;
     let mut now = input::instant(u)?;
     let mut key = input::key(u, kind, now)?;
-    let mut policy = input::policy(u, kind)?;
+    let mut policy = input::any_policy(u, kind)?;
     for _ in 0..16 {
-        key = call::check(policy, key, now, input::charge(u, kind)?);
+        key = call::check(&input::call(u, kind, policy)?, key, now);
         if u.is_empty() {
             break;
         }
         now = input::near(u, now)?;
         if u.ratio(1, 4)? {
-            policy = input::policy(u, kind)?;
+            policy = input::any_policy(u, kind)?;
         }
     }
     Ok(())

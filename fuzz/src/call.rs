@@ -2,10 +2,9 @@
 
 use redis_rl::clock::Timestamp;
 use redis_rl::decision::{Decision, RetryAfter};
-use redis_rl::limiter::slide::Windows;
-use redis_rl::limiter::text::{MAX_COUNT, State};
-use redis_rl::limiter::token::Level;
-use redis_rl::policy::{Charge, Policy, Units};
+use redis_rl::limiter::text::MAX_COUNT;
+use redis_rl::policy::{Charge, Hold, LeasePolicy, Policy, Span, Units};
+use redis_rl::request::{AnyCall, Call, LeaseCall};
 
 use crate::key::{Key, Value};
 
@@ -33,21 +32,11 @@ fn longest_ms(policy: Policy) -> u64 {
     }
 }
 
-/// The stored time, in µs, of a valid state.
-fn stored_us(key: &Key, policy: Policy) -> Option<u64> {
-    match (policy, &key.value) {
-        (Policy::Token(_), Value::Text(text)) => Some(Level::decode(text).ok()?.time.as_us()),
-        (Policy::Slide(_), Value::Text(text)) => Some(Windows::decode(text).ok()?.start_ms * 1_000),
-        (_, Value::Log(log)) => log.last().map(|newest| newest.as_us()),
-        _ => None,
-    }
-}
-
 /// Whether the entries of a log are in order, between those that a call reads too.
 fn is_in_order(key: &Key) -> bool {
     match &key.value {
         Value::Log(log) => log.is_sorted(),
-        Value::Nothing | Value::Text(_) => true,
+        _ => true,
     }
 }
 
@@ -59,19 +48,27 @@ fn is_at_its_end(key: &Key, now: Timestamp) -> bool {
 
 /// Makes a call, checks it against the contract, and gives the key as it is afterwards.
 #[must_use]
-pub fn check(policy: Policy, mut key: Key, now: Timestamp, charge: Charge) -> Key {
-    if !key.is_live_at(now.as_ms()) {
-        key = Key::default();
+pub fn check(call: &AnyCall<'_>, mut key: Key, now: Timestamp) -> Key {
+    key.expire(now);
+    match call {
+        AnyCall::Units(units) => check_units(*units, key, now),
+        AnyCall::Lease(lease) => check_lease(lease, key, now),
     }
-    let peeked = key.look(policy, now, charge);
+}
+
+fn check_units(call: Call, key: Key, now: Timestamp) -> Key {
+    let Call { policy, charge } = call;
+    let any = AnyCall::Units(call);
+    let peeked = key.look(&any, now);
     let mut after = key.clone();
-    let Ok((decision, stored)) = after.decide(policy, now, charge) else {
+    let Ok((decision, stored)) = after.decide(&any, now) else {
+        assert_eq!(after, key, "an error changes nothing");
         return key;
     };
     let peeked = peeked.expect("what is judged can be looked at");
     check_reply(limit(policy), charge, &peeked, &decision);
 
-    let stepped_back = stored_us(&key, policy).is_some_and(|at_us| at_us > now.as_us() + 1_000);
+    let stepped_back = key.stored_us(&any) > Some(now.as_us() + 1_000);
     let charged = match charge {
         Charge::Cost(_) | Charge::UpTo(_) => decision.is_admitted(),
         // A count that is at its end already stays as it is.
@@ -192,7 +189,7 @@ fn check_waits(policy: Policy, key: &Key, decision: &Decision, now: Timestamp, c
         let Some(later) = later_us.and_then(Timestamp::from_us) else {
             return;
         };
-        let then = key.clone().decide(policy, later, charge);
+        let then = key.clone().decide(&Call { policy, charge }.into(), later);
         let (then, _) = then.expect("its own state is valid");
         assert_eq!(
             then.is_admitted(),
@@ -216,4 +213,80 @@ fn check_waits(policy: Policy, key: &Key, decision: &Decision, now: Timestamp, c
         admitted_from(ms, charge);
     }
     admitted_from(decision.reset_after_ms, Charge::Cost(limit(policy)));
+}
+
+fn check_lease(call: &LeaseCall<'_>, key: Key, now: Timestamp) -> Key {
+    let any = AnyCall::Lease(*call);
+    let peeked = key.look(&any, now);
+    let mut after = key.clone();
+    let told = after.decide(&any, now);
+    let own_end_ms = key.own_end_ms(call).filter(|end_ms| *end_ms > now.as_ms());
+    let Ok((decision, stored)) = told else {
+        assert_eq!(after, key, "an error changes nothing");
+        return key;
+    };
+    let peeked = peeked.expect("what is judged can be looked at");
+    let limit = call.policy.limit();
+    assert_eq!((decision.limit, peeked.limit), (limit, limit));
+    assert_eq!(decision.allowed, peeked.allowed);
+    assert!(decision.remaining <= limit.get());
+    assert_eq!(stored, decision.is_admitted(), "a refusal writes nothing");
+    let admits = match call.hold {
+        Hold::Take => own_end_ms.is_some() || peeked.remaining > 0,
+        Hold::Renew | Hold::Release => own_end_ms.is_some(),
+    };
+    assert_eq!(decision.is_admitted(), admits);
+    let waits_for_ever = !admits && call.hold != Hold::Take;
+    assert_eq!(decision.retry_after == RetryAfter::Never, waits_for_ever);
+    if !admits {
+        assert_eq!((&peeked, &after), (&decision, &key));
+    } else if call.hold == Hold::Release {
+        assert_eq!(after.own_end_ms(call), None);
+        assert!(after == Key::default() || after.expire_at_ms == key.expire_at_ms);
+    } else {
+        let end_ms = now.as_ms() + call.policy.ttl().as_ms();
+        assert_eq!(after.own_end_ms(call), Some(end_ms));
+        let ttl_ms = after.expire_at_ms.expect("a TTL") - now.as_ms();
+        let longest_ms = 2 * decision.reset_after_ms + 1_000;
+        assert!(
+            (decision.reset_after_ms..=longest_ms).contains(&ttl_ms),
+            "TTL {ttl_ms}"
+        );
+    }
+    check_lease_waits(call, &after, &decision, now);
+    after
+}
+
+/// Asks later, of a place for the first time: what ends at no instant that a lease can is found out
+/// only then.
+fn check_lease_waits(call: &LeaseCall<'_>, key: &Key, decision: &Decision, now: Timestamp) {
+    let admits_after = |ms: u64, call: LeaseCall<'_>| {
+        let later_us = ms.checked_mul(1_000)?.checked_add(now.as_us())?;
+        let then = key
+            .clone()
+            .decide(&AnyCall::Lease(call), Timestamp::from_us(later_us)?);
+        then.ok().map(|(then, _)| then.is_admitted())
+    };
+    let lives = |ms: u64| key.expire_at_ms.is_none_or(|at| at >= now.as_ms() + ms);
+    let admitted_from = |ms: u64, call: LeaseCall<'_>| {
+        assert_ne!(admits_after(ms, call), Some(false), "{key:?} after {ms}");
+        if let Some(sooner_ms) = ms.checked_sub(1).filter(|ms| lives(*ms)) {
+            assert_ne!(
+                admits_after(sooner_ms, call),
+                Some(true),
+                "{key:?} before {ms}"
+            );
+        }
+    };
+    if let (RetryAfter::Ms(ms), Hold::Take | Hold::Renew) = (decision.retry_after, call.hold) {
+        admitted_from(ms, *call);
+    }
+    // Nothing is used just when the only place there is can be taken.
+    let only = LeasePolicy::new(Units::ONE, Span::from_ms(1).expect("a ms"));
+    let stranger = LeaseCall {
+        policy: only.expect("in range"),
+        id: b"a stranger",
+        hold: Hold::Take,
+    };
+    admitted_from(decision.reset_after_ms, stranger);
 }

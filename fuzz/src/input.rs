@@ -1,5 +1,7 @@
 //! Bytes to policies, keys, costs and clocks. The edges of each range come up often.
 
+use std::collections::BTreeMap;
+
 use arbitrary::{Arbitrary, Result, Unstructured};
 use redis_rl::clock::Timestamp;
 use redis_rl::limiter::fixed::Counter;
@@ -7,9 +9,10 @@ use redis_rl::limiter::slide::Windows;
 use redis_rl::limiter::text::{MAX_COUNT, State};
 use redis_rl::limiter::token::Level;
 use redis_rl::policy::{
-    Charge, ExactPolicy, FixedPolicy, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Policy, SlidePolicy,
-    Span, TokenPolicy, Units,
+    Charge, ExactPolicy, FixedPolicy, Hold, LeasePolicy, MAX_LEASES, MAX_LOG_LIMIT, MAX_SPAN_MS,
+    MAX_UNITS, Policy, SlidePolicy, Span, TokenPolicy, Units,
 };
+use redis_rl::request::{AnyCall, Call, LeaseCall};
 
 use crate::key::{Key, Value};
 
@@ -20,12 +23,19 @@ pub enum Kind {
     Token,
     Slide,
     Exact,
+    Lease,
 }
 
 impl<'a> Arbitrary<'a> for Kind {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        u.choose(&[Self::Fixed, Self::Token, Self::Slide, Self::Exact])
-            .copied()
+        u.choose(&[
+            Self::Fixed,
+            Self::Token,
+            Self::Slide,
+            Self::Exact,
+            Self::Lease,
+        ])
+        .copied()
     }
 }
 
@@ -42,12 +52,46 @@ fn number(u: &mut Unstructured<'_>, max: u64) -> Result<u64> {
     })
 }
 
-pub fn units(u: &mut Unstructured<'_>) -> Result<Units> {
+fn units(u: &mut Unstructured<'_>) -> Result<Units> {
     in_range(Units::new(number(u, MAX_UNITS)?))
 }
 
+/// A policy of a kind.
+#[derive(Clone, Copy)]
+pub enum AnyPolicy {
+    Units(Policy),
+    Lease(LeasePolicy),
+}
+
+pub fn any_policy(u: &mut Unstructured<'_>, kind: Kind) -> Result<AnyPolicy> {
+    Ok(match kind {
+        Kind::Lease => {
+            let limit = in_range(Units::new(number(u, MAX_LEASES)?))?;
+            AnyPolicy::Lease(in_range(LeasePolicy::new(limit, span(u)?))?)
+        }
+        _ => AnyPolicy::Units(policy(u, kind)?),
+    })
+}
+
+/// Who asks for leases.
+const IDS: [&[u8]; 4] = [b"a", b"b", b"c", &[0; 128]];
+
+pub fn call(u: &mut Unstructured<'_>, kind: Kind, policy: AnyPolicy) -> Result<AnyCall<'static>> {
+    Ok(match policy {
+        AnyPolicy::Units(policy) => {
+            let charge = charge(u, kind)?;
+            AnyCall::Units(Call { policy, charge })
+        }
+        AnyPolicy::Lease(policy) => AnyCall::Lease(LeaseCall {
+            policy,
+            id: u.choose(&IDS)?,
+            hold: *u.choose(&[Hold::Take, Hold::Take, Hold::Renew, Hold::Release])?,
+        }),
+    })
+}
+
 /// One of the four words; an exact window has no `FORCE`.
-pub fn charge(u: &mut Unstructured<'_>, kind: Kind) -> Result<Charge> {
+fn charge(u: &mut Unstructured<'_>, kind: Kind) -> Result<Charge> {
     let n = units(u)?;
     Ok(match (u.int_in_range(0..=3)?, kind) {
         (0, _) | (1, Kind::Exact) => Charge::Cost(n),
@@ -61,14 +105,14 @@ fn span(u: &mut Unstructured<'_>) -> Result<Span> {
     in_range(Span::from_ms(number(u, MAX_SPAN_MS)?))
 }
 
-pub fn policy(u: &mut Unstructured<'_>, kind: Kind) -> Result<Policy> {
+fn policy(u: &mut Unstructured<'_>, kind: Kind) -> Result<Policy> {
     let limit = units(u)?;
     let window = span(u)?;
     Ok(match kind {
         Kind::Fixed => Policy::Fixed(FixedPolicy { limit, window }),
         Kind::Token => Policy::Token(in_range(TokenPolicy::new(limit, units(u)?, window))?),
         Kind::Slide => Policy::Slide(SlidePolicy { limit, window }),
-        Kind::Exact => {
+        Kind::Exact | Kind::Lease => {
             let limit = in_range(Units::new(1 + limit.get() % MAX_LOG_LIMIT))?;
             Policy::Exact(in_range(ExactPolicy::new(SlidePolicy { limit, window }))?)
         }
@@ -97,6 +141,7 @@ pub fn key(u: &mut Unstructured<'_>, kind: Kind, now: Timestamp) -> Result<Key> 
     let value = match (u.int_in_range(0..=3)?, kind) {
         (0, _) => return Ok(Key::default()),
         (1, Kind::Exact) => Value::Log(log(u, now)?),
+        (times, Kind::Lease) => Value::Leases(leases(u, now, times == 1)?),
         (1, _) => Value::Text(u.arbitrary::<&[u8]>()?.to_vec()),
         (_, Kind::Fixed) => Value::Text(Counter(number(u, MAX_COUNT)?).encode().to_vec()),
         (_, Kind::Token) => Value::Text(level(u, now)?.encode().to_vec()),
@@ -162,4 +207,22 @@ fn log(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Vec<Timestamp>> {
         log.extend(std::iter::repeat_n(near(u, now)?, times));
     }
     Ok(log)
+}
+
+/// Leases of those who ask, and of up to 1,020 others, that end about now; or, one in two of them,
+/// whenever.
+fn leases(u: &mut Unstructured<'_>, now: Timestamp, any: bool) -> Result<BTreeMap<Vec<u8>, u64>> {
+    let mut leases = BTreeMap::new();
+    for id in IDS {
+        let end_ms = match u.int_in_range(0..=3)? {
+            0 => continue,
+            1 if any => u.arbitrary()?,
+            _ => near(u, now)?.as_ms(),
+        };
+        leases.insert(id.to_vec(), end_ms);
+        for other in 0..u.arbitrary::<u8>()? {
+            leases.insert([id, &[other]].concat(), end_ms);
+        }
+    }
+    Ok(leases)
 }
