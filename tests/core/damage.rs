@@ -7,14 +7,17 @@ use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
 use redis_rl::error::InvalidState;
 use redis_rl::limiter::fixed::{Counter, FixedWindow};
+use redis_rl::limiter::lease::{self, LeaseSet, Leases};
 use redis_rl::limiter::log::{self, Entries};
 use redis_rl::limiter::slide::{SlidingWindow, Windows};
 use redis_rl::limiter::text::{Change, MAX_COUNT, State, Stored, Text};
 use redis_rl::limiter::token::{Level, TokenBucket};
-use redis_rl::policy::{self, MAX_UNITS};
+use redis_rl::policy::{self, Hold, MAX_UNITS};
+use redis_rl::request::LeaseCall;
 
 use crate::call::{FIRST, LAST, MAX_LOG, MAX_SPAN_MS, MS, Policy, Reply, T0};
 use crate::key::{Judgement, judge, judge_log};
+use crate::limit::Lease;
 use crate::random::{config, fixed_policies, instants_us, slide_policies, token_policies};
 use crate::store::{Key, timestamp, valid};
 use crate::word::Word;
@@ -282,8 +285,121 @@ impl LogCall {
     }
 }
 
+/// Leases that note what is read of them. One without an end is kept with a score that is no whole
+/// number.
+struct WatchedLeases {
+    ends_ms: Vec<Option<u64>>,
+    read: Vec<Option<u64>>,
+}
+
+impl Leases for WatchedLeases {
+    fn count(&self) -> u64 {
+        u64::try_from(self.ends_ms.len()).unwrap()
+    }
+
+    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+        let end_ms = self.ends_ms[usize::try_from(rank).unwrap()];
+        self.read.push(end_ms);
+        end_ms.ok_or(InvalidState)
+    }
+
+    fn over(&mut self, now_ms: u64) -> u64 {
+        let is_over = |end_ms: &Option<u64>| end_ms.is_some_and(|end_ms| end_ms <= now_ms);
+        u64::try_from(
+            self.ends_ms
+                .iter()
+                .take_while(|end_ms| is_over(end_ms))
+                .count(),
+        )
+        .unwrap()
+    }
+}
+
+/// When a lease ends: about [`T0`], at an edge of what can be written, or ever.
+fn ends_ms() -> impl Strategy<Value = u64> + Clone {
+    let (first, last) = (FIRST / MS, LAST / MS + MAX_SPAN_MS);
+    prop_oneof![
+        6 => (0..100_u64).prop_map(|ms| T0 / MS + ms),
+        1 => select(vec![0, first - 1, first, last, last + 1, u64::MAX]),
+        1 => any::<u64>(),
+    ]
+}
+
 proptest! {
     #![proptest_config(config(2_000))]
+
+    #[test]
+    fn any_set_is_an_error_or_decided_within_the_ranges(
+        members in vec((0..12_u16, ends_ms()), 0..8),
+        expire_at_ms in expiries(),
+        after_ms in 0..120_u64,
+        (limit, ttl_ms, id, hold) in (1..6_u64, 1..50_u64, 0..14_u16,
+            select(vec![Hold::Take, Hold::Renew, Hold::Release])),
+    ) {
+        let mut key = Key::leases_of(&members, 0);
+        key.expire_at_ms = expire_at_ms;
+        let (lease, now_us) = (Lease::new(limit, ttl_ms, id, hold), T0 + after_ms * MS);
+        let (before, was_live) = (key.clone(), key.is_live(now_us));
+        let looked = key.peek_hold(lease, now_us);
+        let Ok([allowed, told_limit, remaining, retry_after_ms, reset_after_ms]) =
+            key.hold(lease, now_us)
+        else {
+            prop_assert_eq!(&key, &before);
+            prop_assert!(was_live, "no key is a valid one");
+            let can_be = |member: &(u16, u64)| {
+                (FIRST / MS..=LAST / MS + MAX_SPAN_MS).contains(&member.1)
+            };
+            let valid = expire_at_ms.is_some() && !members.is_empty();
+            prop_assert!(!valid || !before.members().iter().all(can_be));
+            return Ok(());
+        };
+        prop_assert!(!was_live || expire_at_ms.is_some() && !members.is_empty());
+        prop_assert!((0..=1).contains(&allowed));
+        prop_assert_eq!(looked.map(|looked| looked[0]), Ok(allowed));
+        prop_assert_eq!(u64::try_from(told_limit), Ok(limit));
+        prop_assert!((0..=told_limit).contains(&remaining));
+        prop_assert!(retry_after_ms >= -1 && reset_after_ms >= 0);
+        let never = allowed == 0 && hold != Hold::Take;
+        prop_assert_eq!(retry_after_ms == -1, never);
+        if was_live && allowed == 0 {
+            prop_assert_eq!(key, before);
+        }
+    }
+
+    /// The last one, the first one that is over, the id's own, and those that a reply rests on.
+    #[test]
+    fn what_is_read_of_leases_can_be_and_is_all_that_counts(
+        mut ends_ms in vec(ends_ms(), 1..8), broken in any::<prop::sample::Index>(),
+        after_ms in 0..120_u64, (limit, hold) in (1..4_u64, select(vec![Hold::Take, Hold::Renew])),
+        own in any::<prop::sample::Index>(), is_own in any::<bool>(),
+    ) {
+        ends_ms.sort_unstable();
+        let now = timestamp(T0 + after_ms * MS);
+        let lease = Lease::new(limit, 10, 1, hold);
+        let own_end_ms = is_own.then(|| *own.get(&ends_ms));
+        let judge = |ends_ms: Vec<Option<u64>>| {
+            let mut leases = WatchedLeases { ends_ms, read: Vec::new() };
+            let expire_at_ms = Some(LAST / MS);
+            let stored = lease::Stored { leases: &mut leases, own_end_ms, expire_at_ms };
+            let LeaseCall { policy, hold, .. } = lease.call();
+            let told = LeaseSet::at(policy, hold, Some(stored), now)
+                .and_then(|mut set| set.decide());
+            (told, leases.read)
+        };
+        let (told, read) = judge(ends_ms.iter().copied().map(Some).collect());
+        let can_be = |end_ms: u64| (FIRST / MS..=LAST / MS + MAX_SPAN_MS).contains(&end_ms);
+        let read_is_valid = read.iter().flatten().chain(&own_end_ms).all(|end| can_be(*end));
+        prop_assert_eq!(told.is_ok(), read_is_valid);
+        // A score that is no whole number is as good as any, where it is not read.
+        let mut with_broken: Vec<_> = ends_ms.iter().copied().map(Some).collect();
+        let broken = broken.index(with_broken.len());
+        if ends_ms[broken] > now.as_ms() {
+            with_broken[broken] = None;
+            let (told_of_broken, read) = judge(with_broken);
+            let expected = if read.contains(&None) { Err(InvalidState) } else { told };
+            prop_assert_eq!(told_of_broken, expected);
+        }
+    }
 
     #[test]
     fn decoders_take_any_bytes_and_read_only_what_is_written(text in texts()) {
@@ -496,6 +612,50 @@ fn a_log_has_one_to_ten_thousand_entries() {
     assert!(call(1).is_ok());
     assert!(call(most).is_ok());
     assert_eq!(call(most + 1), Err(InvalidState));
+}
+
+#[test]
+fn a_set_has_one_to_ten_thousand_leases() {
+    let members =
+        |count: u16| -> Vec<(u16, u64)> { (0..count).map(|id| (id, T0 / MS + 1_000)).collect() };
+    let call = |count, hold| {
+        let lease = Lease::new(10_000, 1_000, 0, hold);
+        Key::leases_of(&members(count), LAST / MS).hold(lease, T0)
+    };
+    for hold in [Hold::Take, Hold::Renew, Hold::Release] {
+        assert_eq!(call(0, hold), Err(InvalidState));
+        assert!(call(1, hold).is_ok());
+        assert!(call(10_000, hold).is_ok());
+        assert_eq!(call(10_001, hold), Err(InvalidState));
+    }
+}
+
+#[test]
+fn a_lease_ends_within_the_clock_s_range_and_a_hundred_years() {
+    let call = |end_ms: u64| {
+        let mut key = Key::leases_of(&[(1, end_ms)], u64::MAX);
+        key.hold(Lease::new(1, 1, 2, Hold::Take), T0)
+    };
+    assert!(call(1_000_000_000_000).is_ok());
+    assert_eq!(call(999_999_999_999), Err(InvalidState));
+    assert!(call(13_153_599_999_999).is_ok());
+    assert_eq!(call(13_153_600_000_000), Err(InvalidState));
+}
+
+/// Where they are read: the last one and the id's own always are, the first where it is over.
+#[test]
+fn an_end_that_can_t_be_is_an_error_wherever_it_is_read() {
+    let now_ms = T0 / MS;
+    let call = |members: &[(u16, u64)], id: u16| {
+        let mut key = Key::leases_of(members, LAST / MS);
+        key.hold(Lease::new(2, 1_000, id, Hold::Take), T0)
+    };
+    let live = (1, now_ms + 1_000);
+    assert!(call(&[live], 2).is_ok());
+    for id in [1, 2, 3] {
+        assert_eq!(call(&[live, (2, 0)], id), Err(InvalidState));
+        assert_eq!(call(&[live, (2, u64::MAX)], id), Err(InvalidState));
+    }
 }
 
 /// Even when both have left the window, so that the newest alone would tell.

@@ -2,6 +2,8 @@
 //!
 //! The policies: limits of 1 to 3, windows and periods of 1 and 2 ms, refills of 1 to 3. A call is
 //! one of the four words with 1 to 4 units, and the clock moves by one of seven steps before it.
+//! A call on leases is one of three ids, under limits of 1 and 2 and TTLs of 1 and 2 ms, which change
+//! from call to call.
 //!
 //! Sequences are not tried one by one. Those that lead to the same key, the same model and the same
 //! instant can't be told apart by any call that follows, so one of them goes on and stands for
@@ -11,8 +13,11 @@
 //! one call further than a test run has time for.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use crate::call::{MS, Policy, T0, exact, fixed, slide, token};
+use crate::holders::Holders;
+use crate::limit::{Lease, release, renew, take};
 use crate::oracle::{Exact, Fixed, Model, Slide, Token};
 use crate::store::Key;
 use crate::word::Word;
@@ -25,12 +30,13 @@ struct State {
     now_us: u64,
     text: Vec<i128>,
     entries_us: Vec<i128>,
+    members: Vec<(u16, i128)>,
     expire_at_ms: Option<i128>,
     model: Vec<i128>,
 }
 
 impl State {
-    fn of<M: Model>(policy: Policy, now_us: u64, key: &Key, model: &M) -> Self {
+    fn of(now_us: u64, key: &Key, model: Vec<i128>) -> Self {
         let base_us = i128::from(now_us - now_us % (2 * MS));
         let base_ms = base_us / i128::from(MS);
         // No count or level of these policies is as large as an instant.
@@ -41,13 +47,76 @@ impl State {
         };
         let numbers = key.get().split(':').filter_map(|field| field.parse().ok());
         let entries_us = key.entries_us();
+        let members = key.members().into_iter();
         Self {
             now_us: now_us % (2 * MS),
             text: numbers.map(relative).collect(),
             entries_us: entries_us.iter().map(|us| relative((*us).into())).collect(),
+            members: members
+                .map(|(id, end_ms)| (id, relative(end_ms.into())))
+                .collect(),
             expire_at_ms: key.expire_at_ms().map(|ms| relative(ms.into())),
-            model: model.digest(policy).into_iter().map(relative).collect(),
+            model: model.into_iter().map(relative).collect(),
         }
+    }
+}
+
+/// What is called, and the model beside it.
+trait Subject {
+    type Model: Clone + Default;
+    type Call;
+
+    /// Makes a call, and fails unless it is decided as the model decides.
+    fn compare(&self, call: &Self::Call, now_us: u64, key: &mut Key, model: &mut Self::Model);
+
+    /// As [`Model::digest`].
+    fn digest(&self, model: &Self::Model) -> Vec<i128>;
+}
+
+/// Calls under one policy.
+struct Under<M>(Policy, PhantomData<M>);
+
+impl<M: Model> Subject for Under<M> {
+    type Model = M;
+    type Call = Word;
+
+    fn compare(&self, word: &Word, now_us: u64, key: &mut Key, model: &mut M) {
+        let Self(policy, _) = *self;
+        let before = (key.clone(), model.clone());
+        let reply = key.call(policy, now_us, *word).unwrap();
+        assert!(
+            model.confirms(policy, now_us, *word, reply),
+            "{policy:?} of {word:?} at {now_us} on {:?}: {reply:?}, not {:?}",
+            before.0,
+            before.1.clone().judge(policy, now_us, *word),
+        );
+    }
+
+    fn digest(&self, model: &M) -> Vec<i128> {
+        model.digest(self.0)
+    }
+}
+
+/// Calls on leases, under any policies.
+struct OnLeases;
+
+impl Subject for OnLeases {
+    type Model = Holders;
+    type Call = Lease;
+
+    fn compare(&self, lease: &Lease, now_us: u64, key: &mut Key, model: &mut Holders) {
+        let before = key.clone();
+        let reply = key.hold(*lease, now_us).unwrap();
+        let expected = model.judge(*lease, now_us);
+        assert_eq!(reply, expected, "{lease:?} at {now_us} on {before:?}");
+    }
+
+    /// Who holds a lease until when is compared by itself.
+    fn digest(&self, model: &Holders) -> Vec<i128> {
+        let members = model.members().into_iter();
+        members
+            .flat_map(|(id, end_ms)| [id.into(), end_ms.into()])
+            .collect()
     }
 }
 
@@ -68,41 +137,34 @@ fn words(policy: Policy) -> Vec<Word> {
     words.into_iter().flat_map(with_units).collect()
 }
 
-/// Tries every sequence of `calls` calls, and tells how many there are and how many calls were
+/// Tries every sequence of so many calls, and tells how many there are and how many calls were
 /// compared for them.
-fn every_sequence<M: Model>(policy: Policy, calls: usize) -> (u64, u64) {
-    let words = words(policy);
+fn every_sequence<S: Subject>(subject: &S, choices: &[S::Call], calls: usize) -> (u64, u64) {
     let mut compared = 0;
     let mut reached = vec![Reached {
         key: Key::default(),
-        model: M::default(),
+        model: S::Model::default(),
         now_us: T0,
         sequences: 1,
     }];
     for nth in 1..=calls {
-        let mut next: HashMap<State, Reached<M>> = HashMap::new();
+        let mut next: HashMap<State, Reached<S::Model>> = HashMap::new();
         let mut sequences = 0;
         for from in &reached {
             for step_us in STEPS_US {
                 let now_us = from.now_us.checked_add_signed(step_us).unwrap();
-                for word in &words {
+                for call in choices {
                     let (mut key, mut model) = (from.key.clone(), from.model.clone());
                     if !key.is_live(now_us) {
-                        model = M::default();
+                        model = S::Model::default();
                     }
-                    let reply = key.call(policy, now_us, *word).unwrap();
+                    subject.compare(call, now_us, &mut key, &mut model);
                     compared += 1;
                     sequences += from.sequences;
-                    assert!(
-                        model.confirms(policy, now_us, *word, reply),
-                        "{policy:?} of {word:?} at {now_us} on {:?}: {reply:?}, not {:?}",
-                        from.key,
-                        from.model.clone().judge(policy, now_us, *word),
-                    );
                     if nth == calls {
                         continue;
                     }
-                    let state = State::of(policy, now_us, &key, &model);
+                    let state = State::of(now_us, &key, subject.digest(&model));
                     next.entry(state)
                         .or_insert(Reached {
                             key,
@@ -122,19 +184,24 @@ fn every_sequence<M: Model>(policy: Policy, calls: usize) -> (u64, u64) {
     (1, 0)
 }
 
-/// As many calls as `RL_CALLS` says, or `calls`.
-fn try_all<M: Model>(policies: impl IntoIterator<Item = Policy>, calls: usize) {
-    let calls = std::env::var("RL_CALLS").map_or(calls, |calls| calls.parse().unwrap());
+/// Every sequence of three calls, or as many as `RL_CALLS` says.
+fn try_all<S: Subject>(subjects: impl IntoIterator<Item = (S, Vec<S::Call>)>) {
+    let calls = std::env::var("RL_CALLS").map_or(3, |calls| calls.parse().unwrap());
     let (mut tried, mut compared, mut expected) = (0, 0, 0);
-    for policy in policies {
-        let (sequences, calls_compared) = every_sequence::<M>(policy, calls);
+    for (subject, choices) in subjects {
+        let (sequences, calls_compared) = every_sequence(&subject, &choices, calls);
         tried += sequences;
         compared += calls_compared;
-        let choices = words(policy).len() * STEPS_US.len();
-        expected += u64::try_from(choices.pow(u32::try_from(calls).unwrap())).unwrap();
+        let steps = choices.len() * STEPS_US.len();
+        expected += u64::try_from(steps.pow(u32::try_from(calls).unwrap())).unwrap();
     }
     println!("{tried} sequences of {calls} calls, {compared} calls compared");
     assert_eq!(tried, expected);
+}
+
+fn try_policies<M: Model>(policies: impl IntoIterator<Item = Policy>) {
+    let policies = policies.into_iter();
+    try_all(policies.map(|policy| (Under::<M>(policy, PhantomData), words(policy))));
 }
 
 fn windows(policy: fn(u64, u64) -> Policy) -> impl Iterator<Item = Policy> {
@@ -143,13 +210,13 @@ fn windows(policy: fn(u64, u64) -> Policy) -> impl Iterator<Item = Policy> {
 
 #[test]
 fn every_sequence_on_a_fixed_window_is_decided_as_defined() {
-    try_all::<Fixed>(windows(fixed), 3);
+    try_policies::<Fixed>(windows(fixed));
 }
 
 #[test]
 fn every_sequence_on_a_bucket_is_decided_as_defined() {
     let refills = |refill| windows_of_buckets(refill);
-    try_all::<Token>((1..=3).flat_map(refills), 3);
+    try_policies::<Token>((1..=3).flat_map(refills));
 }
 
 fn windows_of_buckets(refill: u64) -> impl Iterator<Item = Policy> {
@@ -158,12 +225,23 @@ fn windows_of_buckets(refill: u64) -> impl Iterator<Item = Policy> {
 
 #[test]
 fn every_sequence_on_a_sliding_window_is_decided_as_defined() {
-    try_all::<Slide>(windows(slide), 3);
+    try_policies::<Slide>(windows(slide));
 }
 
 #[test]
 fn every_sequence_on_an_exact_window_is_decided_as_defined() {
-    try_all::<Exact>(windows(exact), 3);
+    try_policies::<Exact>(windows(exact));
+}
+
+#[test]
+fn every_sequence_on_leases_is_decided_as_defined() {
+    let mut choices = Vec::new();
+    for (limit, ttl_ms) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        for id in 0..3 {
+            choices.extend([take, renew, release].map(|call| call(limit, ttl_ms, id)));
+        }
+    }
+    try_all([(OnLeases, choices)]);
 }
 
 #[test]

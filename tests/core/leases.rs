@@ -1,9 +1,9 @@
 //! What `RL.LEASE` promises, beside that every reply is the model's.
 
 use proptest::prelude::*;
-use redis_rl::policy::Hold;
+use redis_rl::policy::{Hold, MAX_LEASES};
 
-use crate::call::{LAST, MS, Reply, SECOND, T0};
+use crate::call::{FIRST, LAST, MAX_SPAN_MS, MS, Reply, SECOND, T0};
 use crate::holders::Holders;
 use crate::limit::{Lease, release, renew, take};
 use crate::random::{LeaseStep, Walk, config, instants_us, lease_steps};
@@ -300,4 +300,73 @@ fn an_expiry_is_set_only_where_the_one_at_hand_is_out_of_its_bounds() {
         let is_renewed = run.key.expire_at_ms() != before;
         assert_eq!(is_renewed, renewed, "{ttl_ms} after {after_ms}");
     }
+}
+
+/// Every combination of the ends of every range, at instants from the clock's first to its last.
+#[test]
+fn every_extreme_lease_keeps_every_promise() {
+    for ttl_ms in [1, 2, 1_000, MAX_SPAN_MS - 1, MAX_SPAN_MS] {
+        for other_ms in [1, 1_000, MAX_SPAN_MS] {
+            for start_us in [FIRST, FIRST + 1, T0 + 999, LAST - SECOND, LAST] {
+                let mut run = Run::default();
+                for (after_us, lease) in [
+                    (0, take(1, ttl_ms, 1)),
+                    (0, take(MAX_LEASES, other_ms, 2)),
+                    (0, take(2, ttl_ms, 3)),
+                    (999, renew(1, other_ms, 1)),
+                    (ttl_ms * MS - 1, take(1, 1, 3)),
+                    (ttl_ms * MS, take(1, ttl_ms, 3)),
+                    (ttl_ms * MS, release(1, 1, 2)),
+                    (0, take(2, other_ms, 2)),
+                    (2 * MAX_SPAN_MS * MS, renew(1, ttl_ms, 3)),
+                    (LAST, take(1, ttl_ms, 1)),
+                    (0, release(1, 1, 1)),
+                ] {
+                    run.step(lease, (start_us + after_us).min(LAST));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_steps_between_its_ends_and_leases_last_as_much_longer() {
+    let century = MAX_SPAN_MS;
+    let mut run = Run::default();
+    let wait_ms = i64::try_from(century).unwrap();
+    assert_eq!(run.step(take(1, century, 1), LAST), [1, 1, 0, 0, wait_ms]);
+    let wait_ms = i64::try_from(LAST / MS - FIRST / MS + century).unwrap();
+    let reply = run.step(take(1, century, 2), FIRST);
+    assert_eq!(reply, [0, 1, 0, wait_ms, wait_ms]);
+    assert_eq!(run.step(take(2, 1, 2), FIRST), [1, 2, 0, 0, wait_ms]);
+    assert_eq!(run.step(release(2, 1, 1), FIRST), [1, 2, 1, 0, 1]);
+}
+
+#[test]
+fn ten_thousand_leases_are_live_at_once() {
+    let count = u16::try_from(MAX_LEASES).unwrap();
+    let (mut key, ms) = (Key::default(), T0 / MS);
+    for id in 0..count {
+        // They end one after the other.
+        let lease = take(MAX_LEASES, 1_000 + u64::from(id), id);
+        assert_eq!(key.hold(lease, T0).unwrap()[0], 1);
+    }
+    assert_eq!(key.members().len(), usize::from(count));
+    let more = |limit| take(limit, 1_000, count);
+    let last = ms + 10_999;
+    let most = 10_000;
+    assert_eq!(
+        key.peek_hold(more(MAX_LEASES), T0),
+        Ok([0, most, 0, 1_000, 10_999])
+    );
+    assert_eq!(key.peek_hold(more(1), T0), Ok([0, 1, 0, 10_999, 10_999]));
+    assert_eq!(
+        key.peek_hold(more(5_000), T0),
+        Ok([0, 5_000, 0, 6_000, 10_999])
+    );
+    // Half of them leave with one call.
+    let reply = key.hold(more(MAX_LEASES), T0 + 6_000 * MS).unwrap();
+    assert_eq!(reply, [1, most, 5_000, 0, 4_999]);
+    assert_eq!(key.members().len(), 5_000);
+    assert!(key.expire_at_ms() >= Some(last));
 }
