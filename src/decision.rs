@@ -117,4 +117,30 @@ mod tests {
         };
         assert_eq!(far.reply(), [1, 10, 9, 3, i64::MAX]);
     }
+    #[test]
+    fn several_limits_admit_only_together_and_wait_for_the_longest() {
+        let told = |allowed, retry_after| Decision {
+            allowed,
+            limit: Units::new(10).unwrap(),
+            remaining: 0,
+            retry_after,
+            reset_after_ms: 0,
+        };
+        let (ms, never) = (RetryAfter::Ms, RetryAfter::Never);
+        for (decisions, is_admitted, retry_after) in [
+            (vec![], true, ms(0)),
+            (vec![told(1, ms(0)), told(1, ms(7))], true, ms(7)),
+            (vec![told(0, ms(5)), told(1, ms(7))], false, ms(7)),
+            (vec![told(1, ms(0)), told(0, ms(5))], false, ms(5)),
+            (vec![told(0, never), told(0, ms(u64::MAX))], false, never),
+            (vec![told(0, ms(5)), told(0, never)], false, never),
+        ] {
+            let verdict = decisions.iter().fold(Verdict::NOTHING, Verdict::and);
+            let expected = Verdict {
+                is_admitted,
+                retry_after,
+            };
+            assert_eq!(verdict, expected, "{decisions:?}");
+        }
+    }
 }

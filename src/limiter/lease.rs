@@ -330,3 +330,177 @@ fn valid(end_ms: u64) -> Result<u64, Error> {
         Err(Error::InvalidState)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Span, Units};
+
+    /// The instant of all calls here, in ms.
+    const NOW_MS: u64 = 1_779_331_200_000;
+
+    /// A call under a limit and for 10 s, on leases that end so many ms from now, of which its own may
+    /// be one, in a key that expires 60 s from now.
+    struct Case {
+        limit: u64,
+        hold: Hold,
+        ends: Vec<i64>,
+        own: Option<i64>,
+    }
+
+    impl Case {
+        fn new(limit: u64, hold: Hold, ends: &[i64], own: Option<i64>) -> Self {
+            let ends = ends.to_vec();
+            Self {
+                limit,
+                hold,
+                ends,
+                own,
+            }
+        }
+
+        /// The reply, what is stored, and whether that needs memory.
+        fn decide(&self) -> ([i64; 5], Option<Change>, bool) {
+            let at = |ms: i64| NOW_MS.checked_add_signed(ms).unwrap();
+            let mut leases: Vec<u64> = self.ends.iter().copied().map(at).collect();
+            let stored = (!leases.is_empty()).then_some(Stored {
+                leases: &mut leases,
+                own_end_ms: self.own.map(at),
+                expire_at_ms: Some(at(60_000)),
+            });
+            let ttl = Span::from_ms(10_000).unwrap();
+            let policy = LeasePolicy::new(Units::new(self.limit).unwrap(), ttl).unwrap();
+            let now = Timestamp::from_us(NOW_MS * 1_000 + 999).unwrap();
+            let mut set = LeaseSet::at(policy, self.hold, stored, now).unwrap();
+            let reply = set.decide().unwrap().reply();
+            (reply, set.change(), set.lengthens())
+        }
+    }
+
+    fn held(over: u64, expiry: Option<u64>) -> Change {
+        Change::Hold {
+            end_ms: NOW_MS + 10_000,
+            over,
+            expire_at_ms: expiry.map(|ms| NOW_MS + ms),
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_where_fewer_than_the_limit_are_live() {
+        use Hold::Take;
+        for (case, reply, change, lengthens) in [
+            // Twice 10 s and a second: what is left of the last one, and as much slack.
+            (
+                Case::new(2, Take, &[], None),
+                [1, 2, 1, 0, 10_000],
+                Some(held(0, Some(21_000))),
+                true,
+            ),
+            (
+                Case::new(2, Take, &[30_000], None),
+                [1, 2, 0, 0, 30_000],
+                Some(held(0, None)),
+                true,
+            ),
+            (
+                Case::new(2, Take, &[5_000, 30_000], None),
+                [0, 2, 0, 5_000, 30_000],
+                None,
+                false,
+            ),
+            // One that ends now is over.
+            (
+                Case::new(2, Take, &[-7, 0, 1], None),
+                [1, 2, 0, 0, 10_000],
+                Some(held(2, Some(21_000))),
+                false,
+            ),
+            // Two too many, and one of them all has to go.
+            (
+                Case::new(1, Take, &[-7, 1, 2, 2, 40_000], None),
+                [0, 1, 0, 40_000, 40_000],
+                None,
+                false,
+            ),
+            (
+                Case::new(3, Take, &[-7, 1, 2, 2, 40_000], None),
+                [0, 3, 0, 2, 40_000],
+                None,
+                false,
+            ),
+        ] {
+            assert_eq!(case.decide(), (reply, change, lengthens), "{:?}", case.ends);
+        }
+    }
+
+    #[test]
+    fn its_own_lease_is_renewed_and_takes_no_second_place() {
+        for hold in [Hold::Take, Hold::Renew] {
+            for (case, reply, change) in [
+                // Too many are live, and it was the last of them.
+                (
+                    Case::new(1, hold, &[5_000, 8_000], Some(8_000)),
+                    [1, 1, 0, 0, 10_000],
+                    held(0, Some(21_000)),
+                ),
+                (
+                    Case::new(3, hold, &[5_000, 40_000], Some(5_000)),
+                    [1, 3, 1, 0, 40_000],
+                    held(0, None),
+                ),
+                // It ends sooner than it did, and the other that ended with it does not.
+                (
+                    Case::new(3, hold, &[-1, 50_000, 50_000], Some(50_000)),
+                    [1, 3, 1, 0, 50_000],
+                    held(1, None),
+                ),
+                (
+                    Case::new(3, hold, &[50_000], Some(50_000)),
+                    [1, 3, 2, 0, 10_000],
+                    held(0, Some(21_000)),
+                ),
+            ] {
+                assert_eq!(case.decide(), (reply, Some(change), false));
+            }
+        }
+        // Over, and not yet removed: it is taken, which needs no memory, but not renewed.
+        let over = |hold| Case::new(1, hold, &[-5], Some(-5)).decide();
+        let taken = ([1, 1, 0, 0, 10_000], Some(held(1, Some(21_000))), false);
+        assert_eq!(over(Hold::Take), taken);
+        assert_eq!(over(Hold::Renew), ([0, 1, 1, -1, 0], None, false));
+    }
+
+    #[test]
+    fn only_a_live_lease_is_released() {
+        for (ends, own, reply, change) in [
+            (vec![], None, [0, 2, 2, -1, 0], None),
+            (vec![9], None, [0, 2, 1, -1, 9], None),
+            (vec![0, 9], Some(0), [0, 2, 1, -1, 9], None),
+            (vec![9], Some(9), [1, 2, 2, 0, 0], Some(Change::Delete)),
+            // Nothing that is live is left.
+            (vec![-4, 9], Some(9), [1, 2, 2, 0, 0], Some(Change::Delete)),
+            (
+                vec![-4, 3, 9],
+                Some(9),
+                [1, 2, 1, 0, 3],
+                Some(Change::Release { over: 1 }),
+            ),
+            (
+                vec![3, 9, 9],
+                Some(3),
+                [1, 2, 0, 0, 9],
+                Some(Change::Release { over: 0 }),
+            ),
+        ] {
+            let case = Case::new(2, Hold::Release, &ends, own);
+            assert_eq!(case.decide(), (reply, change, false), "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_leaves_only_where_others_stay() {
+        assert_eq!(held(3, None).over(), 3);
+        assert_eq!(Change::Release { over: 2 }.over(), 2);
+        assert_eq!(Change::Delete.over(), 0);
+    }
+}
