@@ -49,6 +49,21 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// That of no limit: nothing stands in the way.
+    pub const NOTHING: Self = Self {
+        is_admitted: true,
+        retry_after: RetryAfter::Ms(0),
+    };
+
+    /// Together with that of one limit more that can stand in the way.
+    #[must_use]
+    pub fn and(self, limit: Self) -> Self {
+        Self {
+            is_admitted: self.is_admitted && limit.is_admitted,
+            retry_after: self.retry_after.max(limit.retry_after),
+        }
+    }
+
     /// Whether anything may be stored: a refused call changes a stored time at most, and not even
     /// that if it is refused for ever.
     #[must_use]
@@ -117,6 +132,7 @@ mod tests {
         };
         assert_eq!(far.reply(), [1, 10, 9, 3, i64::MAX]);
     }
+
     #[test]
     fn several_limits_admit_only_together_and_wait_for_the_longest() {
         let told = |allowed, retry_after| Decision {
@@ -135,7 +151,8 @@ mod tests {
             (vec![told(0, never), told(0, ms(u64::MAX))], false, never),
             (vec![told(0, ms(5)), told(0, never)], false, never),
         ] {
-            let verdict = decisions.iter().fold(Verdict::NOTHING, Verdict::and);
+            let limits = decisions.iter().map(Decision::verdict);
+            let verdict = limits.fold(Verdict::NOTHING, Verdict::and);
             let expected = Verdict {
                 is_admitted,
                 retry_after,

@@ -258,9 +258,10 @@ pub fn policies<'a>(
     count: usize,
     calls: &mut Calls<'a>,
 ) -> Result<(), ErrorOf> {
+    let asks = if count == 1 { Asks::One } else { Asks::Several };
     for index in 0..count {
         let algorithm = words.next().ok_or(Error::Syntax)?;
-        let call = read_any(algorithm, &mut words, Asks::Several).map_err(|error| match error {
+        let call = read_any(algorithm, &mut words, asks).map_err(|error| match error {
             Error::Arity => Error::Syntax.into(),
             error => error.of(index, count),
         })?;
@@ -319,6 +320,8 @@ enum Asks {
     Look,
     /// All or nothing: no `UPTO`. Another policy may follow.
     Several,
+    /// The same of a single limit. Nothing may follow, as after its own command.
+    One,
 }
 
 /// Whether a command's grammar has the keyword `EXACT`.
@@ -365,7 +368,11 @@ fn some_keywords<'a>(
             amount = Some(Charge::Cost(value(Error::Cost)?));
         } else if is(EXACT) && grammar == Exact::Known && !exact && !force {
             exact = true;
-        } else if is(UPTO) && asks != Asks::Several && amount.is_none() && !force {
+        } else if is(UPTO)
+            && matches!(asks, Asks::Charge | Asks::Look)
+            && amount.is_none()
+            && !force
+        {
             amount = Some(Charge::UpTo(value(Error::UpTo)?));
         } else if is(REFUND) && asks != Asks::Look && amount.is_none() && !force {
             amount = Some(Charge::Refund(value(Error::Refund)?));
@@ -556,6 +563,9 @@ mod tests {
             ("2 k l FIXED 9 5 COST 2 FORCE x", Error::Syntax),
             ("1 k FIXED 0 5", Error::Limit),
             ("1 k SLIDE 10001 5 EXACT", Error::EntryLimit),
+            ("1 k SLIDE 10001 5 EXACT x", Error::Syntax),
+            ("1 k SLIDE 0 5 EXACT x", Error::Limit),
+            ("1 k TOKEN 2 1 3153600000000 x", Error::Syntax),
         ] {
             let expected = error.text().to_bytes_with_nul();
             assert_eq!(text(line).as_bytes(), expected, "{line}");
@@ -566,7 +576,7 @@ mod tests {
             ("2 k l FIXED 9 5 COST 0 TOKEN 9 9 5", 1, Error::Cost),
             ("2 k l FIXED 9 5 TOKEN 9 0 5", 2, Error::Refill),
             ("2 k l FIXED 9 5 REFUND 0 TOKEN 9 0 5", 1, Error::Refund),
-            // Each is checked whole before the next.
+            // Each is checked whole before the next word, but the only one as its own command.
             (
                 "2 k l TOKEN 2 1 3153600000000 FIXED 0 5",
                 1,

@@ -5,9 +5,9 @@
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use redis_rl::policy::Charge;
-use redis_rl::request::{self, AnyCall, Call, Calls};
+use redis_rl::request::{AnyCall, Call, Calls};
 use redis_rl_fuzz::input::{self, AnyPolicy, Kind};
-use redis_rl_fuzz::{all, print};
+use redis_rl_fuzz::{all, parse_all, print};
 
 fuzz_target!(|bytes: &[u8]| {
     // Bytes that run out end the calls.
@@ -26,7 +26,7 @@ fn several(u: &mut Unstructured<'_>) -> Result<()> {
         let calls = calls(u, &limits)?;
         let text = said(&calls);
         let mut parsed = Calls::new();
-        let outcome = request::all(text.iter().map(Vec::as_slice), &mut parsed);
+        let outcome = parse_all(text.iter().map(Vec::as_slice), &mut parsed);
         assert_eq!((outcome, parsed.as_slice()), (Ok(()), calls.as_slice()));
         let _ = all::check_all(&mut keys, &parsed, now);
         if u.is_empty() {

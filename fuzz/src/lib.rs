@@ -7,10 +7,11 @@ pub mod input;
 #[path = "../../tests/core/key.rs"]
 pub mod key;
 
+use redis_rl::error::{Error, ErrorOf};
 use redis_rl::policy::{
     Charge, Hold, MAX_ID, MAX_LEASES, MAX_LOG_LIMIT, MAX_SPAN_MS, MAX_UNITS, Policy, Units,
 };
-use redis_rl::request::{AnyCall, Call, LeaseCall};
+use redis_rl::request::{self, AnyCall, Call, LeaseCall};
 
 /// Arguments, one a line.
 pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
@@ -87,4 +88,20 @@ pub fn unsaid(call: &AnyCall<'_>) -> usize {
         },
         AnyCall::Lease(_) => 0,
     }
+}
+
+/// Parses all that `RL.ALL` takes, as the shell does: the keys themselves are passed over.
+///
+/// # Errors
+///
+/// As those of [`request::key_count`] and [`request::policies`].
+pub fn parse_all<'a>(
+    mut words: impl Iterator<Item = &'a [u8]> + Clone,
+    calls: &mut request::Calls<'a>,
+) -> Result<(), ErrorOf> {
+    let count = request::key_count(words.next())?;
+    for _ in 0..count {
+        words.next().ok_or(Error::Syntax)?;
+    }
+    request::policies(words, count, calls)
 }

@@ -295,8 +295,8 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
         }
     }
 
-    /// The key may go once the last lease has ended. The expiry is set with as much slack as a key
-    /// may have, so that leases that come and go rarely need a new one.
+    /// The key may go once the last lease has ended. The expiry is set with half of the slack that a key
+    /// may have: both bounds move on as leases come and go, and rarely pass it.
     fn lifetime(&self, last_ms: u64) -> Lifetime {
         let lasts_ms = last_ms.saturating_sub(self.now_ms);
         // 10^13 + 2 × 3.2 × 10^12, also where the clock was set back by all its range.
@@ -304,7 +304,7 @@ impl<'a, L: Leases> LeaseSet<'a, L> {
         Lifetime {
             least_ms: last_ms,
             most_ms,
-            fresh_ms: most_ms,
+            fresh_ms: last_ms.midpoint(most_ms),
         }
     }
 
@@ -389,11 +389,11 @@ mod tests {
     fn a_lease_is_taken_where_fewer_than_the_limit_are_live() {
         use Hold::Take;
         for (case, reply, change, lengthens) in [
-            // Twice 10 s and a second: what is left of the last one, and as much slack.
+            // What is left of the last one, and half of the slack: of as much again, and a second.
             (
                 Case::new(2, Take, &[], None),
                 [1, 2, 1, 0, 10_000],
-                Some(held(0, Some(21_000))),
+                Some(held(0, Some(15_500))),
                 true,
             ),
             (
@@ -412,7 +412,7 @@ mod tests {
             (
                 Case::new(2, Take, &[-7, 0, 1], None),
                 [1, 2, 0, 0, 10_000],
-                Some(held(2, Some(21_000))),
+                Some(held(2, Some(15_500))),
                 false,
             ),
             // Two too many, and one of them all has to go.
@@ -441,7 +441,7 @@ mod tests {
                 (
                     Case::new(1, hold, &[5_000, 8_000], Some(8_000)),
                     [1, 1, 0, 0, 10_000],
-                    held(0, Some(21_000)),
+                    held(0, Some(15_500)),
                 ),
                 (
                     Case::new(3, hold, &[5_000, 40_000], Some(5_000)),
@@ -457,7 +457,7 @@ mod tests {
                 (
                     Case::new(3, hold, &[50_000], Some(50_000)),
                     [1, 3, 2, 0, 10_000],
-                    held(0, Some(21_000)),
+                    held(0, Some(15_500)),
                 ),
             ] {
                 assert_eq!(case.decide(), (reply, Some(change), false));
@@ -465,7 +465,7 @@ mod tests {
         }
         // Over, and not yet removed: it is taken, which needs no memory, but not renewed.
         let over = |hold| Case::new(1, hold, &[-5], Some(-5)).decide();
-        let taken = ([1, 1, 0, 0, 10_000], Some(held(1, Some(21_000))), false);
+        let taken = ([1, 1, 0, 0, 10_000], Some(held(1, Some(15_500))), false);
         assert_eq!(over(Hold::Take), taken);
         assert_eq!(over(Hold::Renew), ([0, 1, 1, -1, 0], None, false));
     }

@@ -15,7 +15,7 @@ use super::run::{LeaseKey, notify};
 use super::server::{OwnStr, Server, Str};
 use super::stats;
 use crate::clock::Timestamp;
-use crate::decision::{Decision, RetryAfter, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::error::{Error, ErrorOf};
 use crate::limiter::fixed::{Counter, FixedWindow};
 use crate::limiter::log::{self, Entries, Seen, SlidingLog};
@@ -92,28 +92,25 @@ fn judge<'call>(
         now,
         mode: Mode::Charge,
     };
-    let mut retry_after = RetryAfter::Ms(0);
+    let mut verdict = Verdict::NOTHING;
     let mut before = 0;
     for (index, (call, key)) in calls.iter().zip(open).enumerate() {
         let told = judge.limit(key, call, limits);
         let told = told.map_err(|error| error.of(index, calls.len()))?;
         if call.can_be_refused() {
-            if judge.mode == Mode::Charge && !told.is_admitted {
+            if verdict.is_admitted && !told.is_admitted {
                 // The waits so far were those after a charge. These limits admit, so their wait is 0.
-                retry_after = RetryAfter::Ms(0);
+                verdict = Verdict::NOTHING;
                 before = index;
                 judge.mode = Mode::Look;
             }
-            retry_after = retry_after.max(told.retry_after);
+            verdict = verdict.and(told);
         }
     }
     if before > 0 {
         judge.look_again(open, calls, before, limits)?;
     }
-    Ok(Verdict {
-        is_admitted: judge.mode == Mode::Charge,
-        retry_after,
-    })
+    Ok(verdict)
 }
 
 type Limits<'call> = ArrayVec<Limit<'call>, MAX_LIMITS>;
@@ -143,7 +140,7 @@ enum Change<'call> {
 }
 
 /// Whether a limit that admits is charged.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Mode {
     Charge,
     Look,

@@ -5,10 +5,9 @@
 use redis_rl::clock::Timestamp;
 use redis_rl::decision::{Decision, RetryAfter, Verdict};
 use redis_rl::error::{Error, ErrorOf};
-use redis_rl::limiter::Plan;
 use redis_rl::request::AnyCall;
 
-use crate::key::{Change, Key, Value};
+use crate::key::{Key, Plan, Value};
 
 /// What a call on several keys is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +34,10 @@ pub fn decide_all(
     for (key, (call, plan)) in keys.iter_mut().zip(calls.iter().zip(&plans)) {
         let change = if answer.verdict.is_admitted {
             &plan.change
-        } else if answer.verdict.retry_after == RetryAfter::Never {
-            &None
-        } else {
+        } else if answer.verdict.stores() {
             &plan.step
+        } else {
+            &None
         };
         if let Some(change) = change {
             key.store(change, call, now);
@@ -47,13 +46,13 @@ pub fn decide_all(
     Ok(answer)
 }
 
-fn answer(calls: &[AnyCall<'_>], plans: &[Plan<Change>]) -> Answer {
-    let told = |tell: fn(&Plan<Change>) -> Decision| {
+fn answer(calls: &[AnyCall<'_>], plans: &[Plan]) -> Answer {
+    let told = |tell: fn(&Plan) -> Decision| {
         let decisions: Vec<_> = plans.iter().map(tell).collect();
         let asked = calls.iter().zip(&decisions);
         let asked = asked.filter(|(call, _)| call.can_be_refused());
         let verdict = asked.fold(Verdict::NOTHING, |verdict, (_, decision)| {
-            verdict.and(decision)
+            verdict.and(decision.verdict())
         });
         Answer { verdict, decisions }
     };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use redis_rl::clock::Timestamp;
 use redis_rl::decimal;
-use redis_rl::error::InvalidState;
+use redis_rl::error::{Error, InvalidState};
 use redis_rl::limiter::fixed::{Counter, FixedWindow};
 use redis_rl::limiter::lease::{self, LeaseSet, Leases};
 use redis_rl::limiter::log::{self, Entries};
@@ -297,21 +297,16 @@ impl Leases for WatchedLeases {
         u64::try_from(self.ends_ms.len()).unwrap()
     }
 
-    fn end_at(&mut self, rank: u64) -> Result<u64, InvalidState> {
+    fn end_at(&mut self, rank: u64) -> Result<u64, Error> {
         let end_ms = self.ends_ms[usize::try_from(rank).unwrap()];
         self.read.push(end_ms);
-        end_ms.ok_or(InvalidState)
+        end_ms.ok_or(Error::InvalidState)
     }
 
-    fn over(&mut self, now_ms: u64) -> u64 {
+    fn over(&mut self, now_ms: u64) -> Result<u64, Error> {
         let is_over = |end_ms: &Option<u64>| end_ms.is_some_and(|end_ms| end_ms <= now_ms);
-        u64::try_from(
-            self.ends_ms
-                .iter()
-                .take_while(|end_ms| is_over(end_ms))
-                .count(),
-        )
-        .unwrap()
+        let over = self.ends_ms.iter().take_while(|end_ms| is_over(end_ms));
+        Ok(u64::try_from(over.count()).unwrap())
     }
 }
 
@@ -396,7 +391,7 @@ proptest! {
         if ends_ms[broken] > now.as_ms() {
             with_broken[broken] = None;
             let (told_of_broken, read) = judge(with_broken);
-            let expected = if read.contains(&None) { Err(InvalidState) } else { told };
+            let expected = if read.contains(&None) { Err(Error::InvalidState) } else { told };
             prop_assert_eq!(told_of_broken, expected);
         }
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use redis_rl::clock::Timestamp;
 use redis_rl::decision::Decision;
-use redis_rl::error::InvalidState;
+use redis_rl::error::{Error, InvalidState};
+use redis_rl::limiter::Limiter;
 use redis_rl::limiter::fixed::{Counter, FixedWindow};
 use redis_rl::limiter::lease::{self, LeaseSet};
 use redis_rl::limiter::log::{self, Entries, Seen, SlidingLog};
 use redis_rl::limiter::slide::{SlidingWindow, Windows};
 use redis_rl::limiter::text::{self, State, Stored, TextLimiter};
 use redis_rl::limiter::token::{Level, TokenBucket};
-use redis_rl::limiter::{Limiter, Plan};
 use redis_rl::policy::{Charge, ExactPolicy, Policy};
 use redis_rl::request::{AnyCall, Call, LeaseCall};
 
@@ -44,6 +44,19 @@ pub enum Change {
     Log(log::Change),
     /// And whether memory is asked for.
     Leases(lease::Change, bool),
+}
+
+/// What one of several limits comes to, before it is known what the others say.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What a look tells: the answer if the call is refused.
+    pub alone: Decision,
+    /// The answer of its own command: the answer if the call is admitted.
+    pub together: Decision,
+    /// What is stored if the call is admitted.
+    pub change: Option<Change>,
+    /// What is stored if the call is refused, but not for ever.
+    pub step: Option<Change>,
 }
 
 /// One call on a text.
@@ -145,38 +158,43 @@ impl Key {
     }
 
     /// What a call comes to as one of several. The key is one that is live.
-    pub fn plan(
-        &mut self,
-        call: &AnyCall<'_>,
-        now: Timestamp,
-    ) -> Result<Plan<Change>, InvalidState> {
-        let Call { policy, charge } = match call {
-            AnyCall::Units(call) => *call,
-            AnyCall::Lease(call) => {
-                return self.with_leases(call, now, |mut set| {
-                    let plan = set.plan()?;
-                    let lengthens = set.lengthens();
-                    Ok(plan.map(|change| Change::Leases(change, lengthens)))
-                });
-            }
+    pub fn plan(&mut self, call: &AnyCall<'_>, now: Timestamp) -> Result<Plan, InvalidState> {
+        let alone = self.look(call, now)?;
+        let step = self.step(call, now)?;
+        let (together, change) = if call.can_be_refused() && !alone.is_admitted() {
+            (alone, None)
+        } else {
+            self.judge(call, now)?
         };
-        Ok(match policy {
+        Ok(Plan {
+            alone,
+            together,
+            change,
+            step,
+        })
+    }
+
+    /// What is stored of a look after a step back of the clock: the stored time, moved.
+    fn step(&mut self, call: &AnyCall<'_>, now: Timestamp) -> Result<Option<Change>, InvalidState> {
+        fn moved<L: Limiter>(limiter: &L) -> Option<L::Change> {
+            limiter.stepped_back().then(|| limiter.change())
+        }
+        let AnyCall::Units(Call { policy, .. }) = call else {
+            return Ok(None);
+        };
+        Ok(match *policy {
             Policy::Fixed(policy) => {
-                let plan = FixedWindow::at(policy, self.stored(), now)?.plan(charge)?;
-                plan.map(Change::Counter)
+                moved(&FixedWindow::at(policy, self.stored(), now)?).map(Change::Counter)
             }
             Policy::Token(policy) => {
-                let plan = TokenBucket::at(policy, self.stored(), now)?.plan(charge)?;
-                plan.map(Change::Level)
+                moved(&TokenBucket::at(policy, self.stored(), now)?).map(Change::Level)
             }
             Policy::Slide(policy) => {
-                let plan = SlidingWindow::at(policy, self.stored(), now)?.plan(charge)?;
-                plan.map(Change::Windows)
+                moved(&SlidingWindow::at(policy, self.stored(), now)?).map(Change::Windows)
             }
             Policy::Exact(policy) => {
                 let (stored, mut seen) = (self.value.entries(self.expire_at_ms), Seen::new());
-                let plan = SlidingLog::at(policy, stored, now, &mut seen)?.plan(charge)?;
-                plan.map(Change::Log)
+                moved(&SlidingLog::at(policy, stored, now, &mut seen)?).map(Change::Log)
             }
         })
     }
@@ -244,7 +262,7 @@ impl Key {
         &self,
         call: &LeaseCall<'_>,
         now: Timestamp,
-        judge: impl FnOnce(LeaseSet<'_, Vec<u64>>) -> Result<T, InvalidState>,
+        judge: impl FnOnce(LeaseSet<'_, Vec<u64>>) -> Result<T, Error>,
     ) -> Result<T, InvalidState> {
         let leases = self.leases();
         let mut ends_ms: Vec<u64> = leases
@@ -258,7 +276,11 @@ impl Key {
             own_end_ms: self.own_end_ms(call),
             expire_at_ms: self.expire_at_ms,
         });
-        judge(LeaseSet::at(call.policy, call.hold, stored, now)?)
+        let told = LeaseSet::at(call.policy, call.hold, stored, now).and_then(judge);
+        told.map_err(|error| {
+            assert_eq!(error, Error::InvalidState);
+            InvalidState
+        })
     }
 
     /// Makes a change that a call came to.

@@ -187,8 +187,8 @@ fn a_place_is_free_once_its_lease_has_ended_and_not_a_millisecond_sooner() {
     ]);
     let ms = T0 / MS;
     let members = [(2, ms + 40_000), (3, ms + 60_000)];
-    // That of the first call: 30 s, twice, and a second.
-    assert_eq!(run.key, Key::leases_of(&members, ms + 61_000));
+    // That of the last call: until 60 s, and half of the slack, which is 31 s.
+    assert_eq!(run.key, Key::leases_of(&members, ms + 75_500));
 }
 
 #[test]
@@ -286,12 +286,13 @@ fn leases_last_longer_by_a_step_back_and_end_sooner_by_a_step_forward() {
 #[test]
 fn an_expiry_is_set_only_where_the_one_at_hand_is_out_of_its_bounds() {
     for (ttl_ms, after_ms, renewed) in [
-        // It is at 21 s, up to which a lease may last.
-        (10_000, 11_000, false),
-        (10_000, 11_001, true),
-        // The last of them ends in 10 s, for which it may be at 21 s; in 9.999 s, at 20.999 s.
+        // It is at 15.5 s, up to which a lease may last.
+        (10_000, 5_500, false),
+        (10_000, 5_501, true),
+        // The last of them ends in 4.5 s, for which it may be at 15.5 s; in 4.499 s, at 15.499 s.
         (1, 0, false),
-        (1, 1, true),
+        (1, 5_500, false),
+        (1, 5_501, true),
         (10_000, 1, false),
     ] {
         let mut run = table(&[(take(2, 10_000, 1), 0, [1, 2, 1, 0, 10_000])]);
