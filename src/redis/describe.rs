@@ -293,6 +293,9 @@ fn key_spec(key_places: KeyPlaces, access: Access) -> raw::RedisModuleCommandKey
             };
         }
         KeyPlaces::Counted => {
+            // So the server asks `tell_keys`. By the spec, most make room for as many keys as a client
+            // says there are, before they look at how many words there are, and may not get it.
+            spec.flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
             spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
             spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
                 keynumidx: 0,
