@@ -3,7 +3,7 @@
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use support::{Options, Server, ask, error, info_text, module, send};
+use support::{Options, Server, ask, ask_all, error, info_text, module, send};
 
 fn text(value: &Value) -> String {
     match value {
@@ -32,7 +32,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 /// One argument as a line: `name:type`, its token in front, its parts in parentheses, `?` behind it
-/// if it may be left out.
+/// if it may be left out, `+` if it may be repeated.
 fn argument(arg: &Value) -> String {
     let get = |name| field(arg, name).map(text);
     let mut line: Vec<String> = get("token").into_iter().collect();
@@ -43,9 +43,11 @@ fn argument(arg: &Value) -> String {
         let parts: Vec<String> = items(parts).iter().map(argument).collect();
         line = format!("{line}({})", parts.join(" "));
     }
-    let is_optional = |flags: &Value| items(flags).iter().any(|flag| text(flag) == "optional");
-    if field(arg, "flags").is_some_and(is_optional) {
-        line.push('?');
+    for (flag, sign) in [("optional", '?'), ("multiple", '+')] {
+        let has = |flags: &Value| items(flags).iter().any(|told| text(told) == flag);
+        if field(arg, "flags").is_some_and(has) {
+            line.push(sign);
+        }
     }
     line
 }
@@ -55,32 +57,74 @@ fn command_docs_tell_every_argument() {
     let server = Options::new().start();
     let mut connection = server.connect_resp3();
     let exact = "EXACT exact:pure-token?";
-    let charge = "charge:oneof(take:block(COST cost:integer FORCE force:pure-token?) \
-                  UPTO upto:integer REFUND refund:integer)?";
+    let take = "take:block(COST cost:integer FORCE force:pure-token?)";
+    let refund = "REFUND refund:integer";
+    let charge = format!("charge:oneof({take} UPTO upto:integer {refund})?");
+    let settle = format!("charge:oneof({take} {refund})?");
+    let hold = "hold:oneof(RENEW renew:pure-token RELEASE release:pure-token)?";
     let look = "charge:oneof(COST cost:integer UPTO upto:integer)?";
     let window = "limit:integer window_ms:integer";
     let bucket = "capacity:integer refill:integer period_ms:integer";
-    for (command, arguments) in [
-        ("rl.fixed", format!("key:key {window} {charge}")),
-        ("rl.token", format!("key:key {bucket} {charge}")),
-        ("rl.slide", format!("key:key {window} {charge} {exact}")),
+    let lease = "limit:integer ttl_ms:integer id:string";
+    let [fixed, token, slide, leases] = ["fixed", "token", "slide", "lease"]
+        .map(|name| format!("{name}:block({} {name}:pure-token", name.to_uppercase()));
+    for (command, since, complexity, arguments) in [
+        (
+            "rl.fixed",
+            "0.1.0",
+            "O(1)",
+            format!("key:key {window} {charge}"),
+        ),
+        (
+            "rl.token",
+            "0.1.0",
+            "O(1)",
+            format!("key:key {bucket} {charge}"),
+        ),
+        (
+            "rl.slide",
+            "0.1.0",
+            "O(1)",
+            format!("key:key {window} {charge} {exact}"),
+        ),
+        (
+            "rl.lease",
+            "0.2.0",
+            "O(log(N)+M)",
+            format!("key:key {lease} {hold}"),
+        ),
+        (
+            "rl.all",
+            "0.2.0",
+            "O(N)",
+            format!(
+                "numkeys:integer key:key+ policy:oneof({fixed} {window} {settle}) \
+                 {token} {bucket} {settle}) {slide} {window} {settle} {exact}) \
+                 {leases} {lease} {hold}))+"
+            ),
+        ),
         (
             "rl.peek",
+            "0.1.0",
+            "O(1)",
             format!(
-                "key:key algorithm:oneof(fixed:block(FIXED fixed:pure-token {window}) \
-                 token:block(TOKEN token:pure-token {bucket}) \
-                 slide:block(SLIDE slide:pure-token {window} {exact})) {look}"
+                "key:key algorithm:oneof({fixed} {window}) {token} {bucket}) \
+                 {slide} {window} {exact}) {leases} {lease})) {look}"
             ),
         ),
     ] {
         let docs: Value = send(&mut connection, &["COMMAND", "DOCS", command]);
         let docs = field(&docs, command).expect("documentation");
         let get = |name| field(docs, name).map(text).unwrap_or_default();
-        assert_eq!(get("since"), "0.1.0");
+        assert_eq!(get("since"), since, "{command}");
         assert_eq!(get("module"), "rl");
-        let integers = "Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms.";
+        let integers = if command == "rl.all" {
+            "Replies with allowed, retry_after_ms, and the five integers of each limit."
+        } else {
+            "Replies with allowed, limit, remaining, retry_after_ms and reset_after_ms."
+        };
         assert!(get("summary").ends_with(integers), "{command}");
-        assert!(get("complexity").starts_with("O(1)"), "{command}");
+        assert!(get("complexity").starts_with(complexity), "{command}");
         let told = items(field(docs, "arguments").expect("arguments"));
         let told: Vec<String> = told.iter().map(argument).collect();
         assert_eq!(told.join(" "), arguments, "{command}");
@@ -96,7 +140,10 @@ fn keys_are_told_with_what_happens_to_them() {
         ("RL.TOKEN k 1 1 1", &["RW", "access", "update"]),
         ("RL.SLIDE k 1 1 EXACT", &["RW", "access", "update"]),
         ("RL.TOKEN k 1 1 1 REFUND 1", &["RW", "access", "update"]),
+        ("RL.LEASE k 1 1 id RELEASE", &["RW", "access", "update"]),
+        ("RL.ALL 1 k FIXED 1 1", &["RW", "access", "update"]),
         ("RL.PEEK k FIXED 1 1", &["RO", "access"]),
+        ("RL.PEEK k LEASE 1 1 id", &["RO", "access"]),
     ] {
         let mut words = vec!["COMMAND", "GETKEYSANDFLAGS"];
         words.extend(call.split(' '));
@@ -114,6 +161,8 @@ fn flags_tell_how_a_command_behaves() {
         ("rl.fixed", -4, &["write", "module", "fast"][..]),
         ("rl.token", -5, &["write", "module", "fast"]),
         ("rl.slide", -4, &["write", "module"]),
+        ("rl.lease", -5, &["write", "module"]),
+        ("rl.all", -4, &["write", "module", "movablekeys"]),
         ("rl.peek", -5, &["readonly", "module"]),
     ] {
         let told: Vec<Vec<Value>> = send(&mut connection, &["COMMAND", "INFO", command]);
@@ -161,7 +210,9 @@ fn granted_by(connection: &mut Connection, category: &str) -> Vec<&'static str> 
     send::<()>(connection, &rules);
     let mut granted = Vec::new();
     for call in [
+        "rl.all 1 k FIXED 1 1",
         "rl.fixed k 1 1",
+        "rl.lease k 1 1 id",
         "rl.peek k FIXED 1 1",
         "rl.slide k 1 1",
         "rl.token k 1 1 1",
@@ -184,7 +235,9 @@ fn one_category_is_all_that_a_gateway_needs() {
         assert!(unknown.starts_with("ERR Unknown category"), "{unknown}");
         return;
     }
-    let all = ["rl.fixed", "rl.peek", "rl.slide", "rl.token"];
+    let all = [
+        "rl.all", "rl.fixed", "rl.lease", "rl.peek", "rl.slide", "rl.token",
+    ];
     assert_eq!(granted_by(&mut connection, "ratelimit"), all);
     // The category outlives the module, and takes the commands of the next one.
     let path = module().to_str().expect("a path");
@@ -197,19 +250,33 @@ fn one_category_is_all_that_a_gateway_needs() {
         "RL.TOKEN rl:t 5 1 60000",
         "RL.SLIDE rl:s 5 60000",
         "RL.SLIDE rl:e 5 60000 EXACT",
+        "RL.LEASE rl:l 5 60000 me",
         "RL.PEEK rl:p FIXED 5 60000",
     ] {
         assert_eq!(ask(&mut gateway, call)[0], 1, "{call}");
     }
-    for line in ["RL.FIXED other 5 60000", "GET rl:f", "SET rl:f 1", "INFO"] {
+    let both = "RL.ALL 2 rl:f rl:l FIXED 5 60000 LEASE 5 60000 me";
+    assert_eq!(ask_all(&mut gateway, both).0, 1);
+    for line in [
+        "RL.FIXED other 5 60000",
+        "RL.ALL 2 rl:f other FIXED 5 60000 FIXED 5 60000",
+        "GET rl:f",
+        "SET rl:f 1",
+        "INFO",
+    ] {
         let refused = error(&mut gateway, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
     }
     // Who may only read the keys may only look.
     let mut dashboard = server.connect_as("+@ratelimit %R~rl:*");
     let look = ask(&mut dashboard, "RL.PEEK rl:f FIXED 5 60000");
-    assert_eq!(look[..3], [1, 5, 4]);
-    for line in ["RL.FIXED rl:f 5 60000", "RL.SLIDE rl:e 5 60000 EXACT"] {
+    assert_eq!(look[..3], [1, 5, 3]);
+    for line in [
+        "RL.FIXED rl:f 5 60000",
+        "RL.SLIDE rl:e 5 60000 EXACT",
+        "RL.LEASE rl:l 5 60000 me",
+        both,
+    ] {
         let refused = error(&mut dashboard, line);
         assert!(refused.starts_with("NOPERM"), "{line}: {refused}");
     }
@@ -255,10 +322,13 @@ fn the_servers_own_categories_hold_the_commands_too() {
         ["write", "read", "fast", "slow", "dangerous"].map(|category| (category, &[][..]))
     } else {
         [
-            ("write", &["rl.fixed", "rl.slide", "rl.token"]),
+            (
+                "write",
+                &["rl.all", "rl.fixed", "rl.lease", "rl.slide", "rl.token"],
+            ),
             ("read", &["rl.peek"]),
             ("fast", &["rl.fixed", "rl.token"]),
-            ("slow", &["rl.peek", "rl.slide"]),
+            ("slow", &["rl.all", "rl.lease", "rl.peek", "rl.slide"]),
             ("dangerous", &[]),
         ]
     };

@@ -315,14 +315,15 @@ fn an_impossible_clock_shows() {
 fn each_section_can_be_asked_for() {
     let server = Server::start();
     let mut connection = server.connect();
-    for section in ["rl_fixed", "rl_token", "rl_slide", "rl_peek", "rl_health"] {
-        let text = info_text(&mut connection, section);
+    for section in ["fixed", "token", "slide", "lease", "all", "peek", "health"] {
+        let section = format!("rl_{section}");
+        let text = info_text(&mut connection, &section);
         assert!(text.contains(&format!("# {section}\r\n")), "{text}");
         assert_eq!(text.matches('#').count(), 1, "{text}");
     }
     for all in ["everything", "modules"] {
         let text = info_text(&mut connection, all);
-        assert_eq!(text.matches("# rl_").count(), 5, "INFO {all}");
+        assert_eq!(text.matches("# rl_").count(), 7, "INFO {all}");
     }
 }
 

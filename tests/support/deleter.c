@@ -1,24 +1,36 @@
-/* A module that deletes each key on which a call was refused, as soon as it is told. */
+/* A module that deletes each key on which a call was refused, as soon as it is told; and the keys
+ * that its arguments name, as soon as entries of any list or sorted set are removed by a range. */
 
 #include <stddef.h>
+#include <string.h>
 
 typedef struct Ctx Ctx;
 typedef struct Key Key;
 typedef struct String String;
 
-enum { OK = 0, WRITE = 2, NOTIFY_MODULE = 1 << 13 };
+enum { OK = 0, WRITE = 2, NOTIFY_LIST = 1 << 4, NOTIFY_ZSET = 1 << 7, NOTIFY_MODULE = 1 << 13 };
 
 static Key *(*OpenKey)(Ctx *, String *, int);
 static int (*DeleteKey)(Key *);
 static void (*CloseKey)(Key *);
 
-static int refused(Ctx *ctx, int type, const char *event, String *name) {
-    (void)type;
-    (void)event;
+enum { MOST = 8 };
+static String *victims[MOST];
+static int count;
+
+static void delete(Ctx *ctx, String *name) {
     Key *key = OpenKey(ctx, name, WRITE);
     if (key != NULL) {
         DeleteKey(key);
         CloseKey(key);
+    }
+}
+
+static int told(Ctx *ctx, int type, const char *event, String *name) {
+    if (type == NOTIFY_MODULE) {
+        delete(ctx, name);
+    } else if (strcmp(event, "ltrim") == 0 || strncmp(event, "zremrange", 9) == 0) {
+        for (int i = 0; i < count; i++) delete(ctx, victims[i]);
     }
     return OK;
 }
@@ -26,17 +38,20 @@ static int refused(Ctx *ctx, int type, const char *event, String *name) {
 int RedisModule_OnLoad(Ctx *ctx, String **argv, int argc);
 
 int RedisModule_OnLoad(Ctx *ctx, String **argv, int argc) {
-    (void)argv;
-    (void)argc;
     /* The first field of a context is the function that hands out all others by name. */
     int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
     void (*SetModuleAttribs)(Ctx *, const char *, int, int);
     int (*Subscribe)(Ctx *, int, int (*)(Ctx *, int, const char *, String *));
+    String *(*CreateStringFromString)(Ctx *, const String *);
     get("RedisModule_SetModuleAttribs", &SetModuleAttribs);
     get("RedisModule_SubscribeToKeyspaceEvents", &Subscribe);
+    get("RedisModule_CreateStringFromString", &CreateStringFromString);
     get("RedisModule_OpenKey", &OpenKey);
     get("RedisModule_DeleteKey", &DeleteKey);
     get("RedisModule_CloseKey", &CloseKey);
     SetModuleAttribs(ctx, "deleter", 1, 1);
-    return Subscribe(ctx, NOTIFY_MODULE, refused);
+    /* Kept for as long as the server runs. */
+    for (; count < argc && count < MOST; count++)
+        victims[count] = CreateStringFromString(NULL, argv[count]);
+    return Subscribe(ctx, NOTIFY_LIST | NOTIFY_ZSET | NOTIFY_MODULE, told);
 }

@@ -142,6 +142,7 @@ pub struct Options {
     port: u16,
     preload: Vec<PathBuf>,
     env: Vec<(&'static str, PathBuf)>,
+    address_space: Option<u64>,
 }
 
 impl Options {
@@ -153,6 +154,7 @@ impl Options {
             port: 0,
             preload: Vec::new(),
             env: Vec::new(),
+            address_space: None,
         }
     }
 
@@ -182,6 +184,12 @@ impl Options {
 
     pub fn env(mut self, name: &'static str, path: &Path) -> Self {
         self.env.push((name, path.to_owned()));
+        self
+    }
+
+    /// Let the server have so many bytes of memory, used or not, and no more.
+    pub fn address_space(mut self, bytes: u64) -> Self {
+        self.address_space = Some(bytes);
         self
     }
 
@@ -266,6 +274,9 @@ impl Options {
         }
         command.envs(self.env);
         end_with_this_thread(&mut command);
+        if let Some(bytes) = self.address_space {
+            limit_address_space(&mut command, bytes);
+        }
         let child = command
             .spawn()
             .expect("a server starts; REDIS_SERVER may name another binary");
@@ -465,6 +476,22 @@ pub fn end_with_this_thread(command: &mut Command) {
     }
 }
 
+fn limit_address_space(command: &mut Command, bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: one system call between fork and exec, which reads what was moved into the closure.
+    unsafe {
+        command.pre_exec(
+            move || match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            },
+        );
+    }
+}
+
 fn connect(url: &str) -> Result<Connection, RedisError> {
     let mut connection = Client::open(url)?.get_connection_with_timeout(DEADLINE)?;
     connection.set_read_timeout(Some(DEADLINE))?;
@@ -502,6 +529,16 @@ pub fn ask(connection: &mut impl ConnectionLike, line: &str) -> [i64; 5] {
     send::<Vec<i64>>(connection, &words)
         .try_into()
         .expect("five integers")
+}
+
+/// What a call on several limits is answered: `allowed`, `retry_after_ms`, and the five integers of
+/// each limit.
+pub type AnswerOfAll = (i64, i64, Vec<[i64; 5]>);
+
+/// Sends a line of words as one call on several limits.
+pub fn ask_all(connection: &mut impl ConnectionLike, line: &str) -> AnswerOfAll {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    send(connection, &words)
 }
 
 /// Sends a line of words as one command and gives the error that it comes to.
