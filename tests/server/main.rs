@@ -2,6 +2,7 @@
 //!
 //! | file | promise |
 //! |---|---|
+//! | `all` | several limits are charged together or not at all, and hostile numbers of keys do no harm |
 //! | `allocations` | no call allocates memory of the module's own |
 //! | `answers` | a call that the server answers itself, instead of running the command, changes nothing |
 //! | `any` | the promises that hold whatever the clock: also on a server that `REDIS_URL` names |
@@ -17,6 +18,7 @@
 //! | `failover` | a window ends when it did, whichever server is the primary by then |
 //! | `figures` | `INFO` counts every call, however it was made |
 //! | `keys` | keys that somebody else made, and keys that have expired |
+//! | `lease` | never more leases than the limit, whoever holds, renews, releases or is gone |
 //! | `loading` | the module loads, unloads, and refuses a server or arguments that won't do |
 //! | `memory` | in full memory, limiters that are known go on; what each eviction policy takes |
 //! | `peek` | `RL.PEEK` answers as the call would, and writes nothing |
@@ -47,6 +49,7 @@
     reason = "a test may fail"
 )]
 
+mod all;
 mod allocations;
 mod answers;
 mod any;
@@ -58,6 +61,7 @@ mod events;
 mod failover;
 mod figures;
 mod keys;
+mod lease;
 mod loading;
 mod memory;
 mod peek;
