@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use redis::{Connection, Value};
 
-use support::forms::{ON_OWN_KEYS, settling};
-use support::{DEADLINE, Options, SECOND, Server, T0, ask, error, send, try_send};
+use support::forms::{ALL, ON_OWN_KEYS, settling};
+use support::{DEADLINE, Options, SECOND, Server, T0, ask, ask_all, error, send, try_send};
 
 /// The stream of a server from now on, as one line per command.
 struct Stream {
@@ -107,6 +107,12 @@ impl Stream {
     /// The same for a call that is admitted.
     fn admits(&mut self, call: &str, expected: &str) {
         self.answers(call, 1, expected);
+    }
+
+    /// The same for a call on several limits.
+    fn answers_all(&mut self, call: &str, allowed: i64, expected: &str) {
+        assert_eq!(ask_all(&mut self.connection, call).0, allowed, "{call}");
+        assert_eq!(self.sent().join("\n"), lines(expected), "{call}");
     }
 
     /// The same for a call that is refused.
@@ -583,6 +589,242 @@ fn a_log_that_settles_sends_what_leaves_at_either_end() {
     }
 }
 
+/// The expiry has slack, so most calls send none.
+#[test]
+fn leases_send_who_holds_until_when_and_who_is_gone() {
+    let mut stream = Stream::at(T0);
+    let at = |second: u64| 1_779_331_200_000 + second * 1_000;
+    for (second, words, allowed, expected) in [
+        (0, "a RENEW", 0, String::new()),
+        (0, "a RELEASE", 0, String::new()),
+        (
+            0,
+            "a",
+            1,
+            format!("MULTI\nZADD k {} a\nPEXPIREAT k {}\nEXEC", at(30), at(61)),
+        ),
+        (0, "a", 1, format!("ZADD k {} a", at(30))),
+        (1, "a RENEW", 1, format!("ZADD k {} a", at(31))),
+        (20, "b", 1, format!("ZADD k {} b", at(50))),
+        (20, "c", 0, String::new()),
+        // The key would go before the lease ends.
+        (30, "a", 1, format!("ZADD k {} a", at(60))),
+        (
+            32,
+            "b",
+            1,
+            format!("MULTI\nZADD k {} b\nPEXPIREAT k {}\nEXEC", at(62), at(93)),
+        ),
+        (33, "a RELEASE", 1, "ZREM k a".to_owned()),
+        (33, "a RELEASE", 0, String::new()),
+        (34, "c", 1, format!("ZADD k {} c", at(64))),
+        // One is over, and leaves with the next that is taken or released.
+        (
+            62,
+            "d",
+            1,
+            format!(
+                "MULTI\nZREMRANGEBYSCORE k 0 {}\nZADD k {} d\nEXEC",
+                at(62),
+                at(92)
+            ),
+        ),
+        (63, "c", 1, format!("ZADD k {} c", at(93))),
+        (92, "c RELEASE", 1, "DEL k".to_owned()),
+        (
+            92,
+            "a",
+            1,
+            format!("MULTI\nZADD k {} a\nPEXPIREAT k {}\nEXEC", at(122), at(153)),
+        ),
+        (93, "b", 1, format!("ZADD k {} b", at(123))),
+        // All are over.
+        (
+            123,
+            "c",
+            1,
+            format!(
+                "MULTI\nDEL k\nZADD k {} c\nPEXPIREAT k {}\nEXEC",
+                at(153),
+                at(153)
+            ),
+        ),
+        (123, "c RELEASE", 1, "DEL k".to_owned()),
+    ] {
+        stream.set_clock(T0 + second * SECOND);
+        stream.answers(&format!("RL.LEASE k 2 30000 {words}"), allowed, &expected);
+    }
+    // Some are over when another is released.
+    for id in ["a", "b", "c"] {
+        let ttl_ms = if id == "a" { 1_000 } else { 60_000 };
+        ask(
+            &mut stream.connection,
+            &format!("RL.LEASE k 3 {ttl_ms} {id}"),
+        );
+    }
+    stream.sent();
+    stream.set_clock(T0 + 124 * SECOND);
+    let expected = format!("MULTI\nZREMRANGEBYSCORE k 0 {}\nZREM k b\nEXEC", at(124));
+    stream.admits("RL.LEASE k 3 30000 b RELEASE", &expected);
+}
+
+/// However many are over.
+#[test]
+fn many_leases_leave_by_one_command() {
+    let mut stream = Stream::at(T0);
+    for over in [1, 8, 9, 500] {
+        stream.set_clock(T0);
+        send::<()>(&mut stream.connection, &["DEL", "k"]);
+        for id in 0..over {
+            ask(
+                &mut stream.connection,
+                &format!("RL.LEASE k 10000 1000 {id}"),
+            );
+        }
+        ask(&mut stream.connection, "RL.LEASE k 10000 60000 last");
+        stream.sent();
+        stream.set_clock(T0 + SECOND);
+        stream.admits(
+            "RL.LEASE k 10000 60000 new",
+            "MULTI
+             ZREMRANGEBYSCORE k 0 1779331201000
+             ZADD k 1779331261000 new
+             EXEC",
+        );
+        let held: Vec<String> = send(&mut stream.connection, &["ZRANGE", "k", "0", "-1"]);
+        assert_eq!(held, ["last", "new"]);
+    }
+}
+
+/// What takes a command of the server's comes last.
+#[test]
+fn several_limits_send_their_results_as_one_transaction() {
+    let mut stream = Stream::at(T0);
+    stream.answers_all(
+        ALL,
+        1,
+        "MULTI
+         SET f 1 PXAT 1779331260000
+         SET t T1:240000000:60000000:1779331200000000 PXAT 1779331801000
+         SET s S1:60000:1779331200000:0:1 PXAT 1779331320000
+         RPUSH e 1779331200000000
+         PEXPIREAT e 1779331321000
+         ZADD l 1779331260000 me
+         PEXPIREAT l 1779331321000
+         EXEC",
+    );
+    stream.set_clock(T0 + SECOND);
+    stream.answers_all(
+        ALL,
+        1,
+        "MULTI
+         INCR f
+         SET t T1:181000000:60000000:1779331201000000 KEEPTTL
+         SET s S1:60000:1779331200000:0:2 KEEPTTL
+         RPUSH e 1779331201000000
+         ZADD l 1779331261000 me
+         EXEC",
+    );
+    // One change needs no frame; nothing sends nothing.
+    stream.answers_all(
+        "RL.ALL 2 f new FIXED 5 60000 SLIDE 5 60000 REFUND 1",
+        1,
+        "INCR f",
+    );
+    let nothing = "RL.ALL 2 new l TOKEN 5 1 1000 REFUND 1 LEASE 5 60000 nobody RELEASE";
+    stream.answers_all(nothing, 1, "");
+    // What settles.
+    stream.answers_all(
+        "RL.ALL 5 f t s e l FIXED 5 60000 COST 4 FORCE TOKEN 5 1 60000 COST 5 FORCE \
+         SLIDE 5 60000 REFUND 1 SLIDE 5 60000 EXACT REFUND 1 LEASE 5 60000 me RELEASE",
+        1,
+        "MULTI
+         INCRBY f 4
+         SET t T1:-119000000:60000000:1779331201000000 KEEPTTL
+         SET s S1:60000:1779331200000:0:1 KEEPTTL
+         RPOP e
+         DEL l
+         EXEC",
+    );
+    // Refused, and an error.
+    stream.answers_all(ALL, 0, "");
+    error(&mut stream.connection, &ALL.replace("60000 me", "0 me"));
+    send::<()>(&mut stream.connection, &["SADD", "l", "x"]);
+    stream.sent();
+    error(&mut stream.connection, ALL);
+    assert_eq!(stream.sent(), Vec::<String>::new());
+    // Back: a refused call sends the stored times that moved, and no call that can never be admitted
+    // does.
+    send::<()>(&mut stream.connection, &["DEL", "l"]);
+    stream.sent();
+    stream.set_clock(T0 - 2 * SECOND);
+    stream.answers_all(&ALL.replace("FIXED 5 60000", "FIXED 5 60000 COST 6"), 0, "");
+    stream.answers_all(
+        ALL,
+        0,
+        "MULTI
+         SET t T1:-119000000:60000000:1779331198000000 KEEPTTL
+         SET s S1:60000:1779331140000:0:1 KEEPTTL
+         DEL e
+         RPUSH e 1779331198000000
+         PEXPIREAT e 1779331321000
+         EXEC",
+    );
+    stream.answers_all(ALL, 0, "");
+}
+
+#[test]
+fn what_the_server_removes_for_several_limits_is_sent_once_and_within_their_transaction() {
+    let mut stream = Stream::at(T0);
+    let call = "RL.ALL 4 e f l t SLIDE 100 60000 EXACT FIXED 9 600000 LEASE 100 60000 me \
+                TOKEN 9 1 600000";
+    ask(&mut stream.connection, "RL.SLIDE e 100 60000 EXACT COST 30");
+    for id in 0..12 {
+        ask(
+            &mut stream.connection,
+            &format!("RL.LEASE l 100 60000 {id}"),
+        );
+    }
+    stream.set_clock(T0 + 30 * SECOND);
+    ask(&mut stream.connection, "RL.SLIDE e 100 60000 EXACT");
+    ask(&mut stream.connection, "RL.LEASE l 100 60000 last");
+    stream.set_clock(T0 + 60 * SECOND);
+    stream.sent();
+    stream.answers_all(
+        call,
+        1,
+        "MULTI
+         SET f 1 PXAT 1779331860000
+         SET t T1:4800000000:600000000:1779331260000000 PXAT 1779342061000
+         LTRIM e 30 -1
+         RPUSH e 1779331260000000
+         ZREMRANGEBYSCORE l 0 1779331260000
+         ZADD l 1779331320000 me
+         EXEC",
+    );
+    // Within a transaction, and in a script, they are part of that.
+    send::<()>(&mut stream.connection, &["MULTI"]);
+    for call in [
+        "RL.ALL 2 f n FIXED 9 600000 FIXED 1 1000",
+        "RL.FIXED f 9 600000",
+    ] {
+        let words: Vec<&str> = call.split(' ').collect();
+        send::<()>(&mut stream.connection, &words);
+    }
+    let _: Value = send(&mut stream.connection, &["EXEC"]);
+    let sent = stream.sent().join("\n");
+    let expected = "MULTI\nINCR f\nSET n 1 PXAT 1779331261000\nINCR f\nEXEC";
+    assert_eq!(sent, expected);
+    let script = "redis.call('RL.ALL', 2, 'f', 'm', 'FIXED', 9, 600000, 'FIXED', 1, 1000)
+                  return redis.call('RL.ALL', 1, 'f', 'FIXED', 9, 600000)";
+    let _: Value = send(&mut stream.connection, &["EVAL", script, "0"]);
+    let sent = stream.sent().join("\n");
+    assert_eq!(
+        sent,
+        "MULTI\nINCR f\nSET m 1 PXAT 1779331261000\nINCR f\nEXEC"
+    );
+}
+
 /// The name of the key goes out once, however many units are taken.
 #[test]
 fn many_units_go_in_one_command() {
@@ -669,6 +911,8 @@ fn a_long_key_is_not_multiplied_on_the_stream() {
         ("RL.SLIDE {} 10000 60000", 1, 150),
         // DEL or LTRIM, RPUSH, PEXPIREAT.
         ("RL.SLIDE {} 10000 60000 EXACT", 3, 10_000 * 25),
+        // DEL or ZREMRANGEBYSCORE, ZADD, PEXPIREAT.
+        ("RL.LEASE {} 10000 60000", 3, 300),
     ] {
         // The server itself deletes a key whose TTL has passed.
         let names = names + 1;
@@ -683,7 +927,11 @@ fn a_long_key_is_not_multiplied_on_the_stream() {
             (T0 + 60 * SECOND, 10_000),
         ] {
             stream.server.set_clock(at_us);
-            ask(&mut stream.connection, &format!("{call} COST {cost}"));
+            let words = match form.starts_with("RL.LEASE") {
+                true => format!("id{cost}"),
+                false => format!("COST {cost}"),
+            };
+            ask(&mut stream.connection, &format!("{call} {words}"));
             let sent: usize = stream.sent().iter().map(String::len).sum();
             assert!(sent <= names * LEN + rest, "{form} of {cost}: {sent} bytes");
         }
