@@ -195,6 +195,11 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
             "RL.TOKEN k 1 1 1",
             "RL.SLIDE k 1 1",
             "RL.SLIDE k 1 1 EXACT",
+            "RL.LEASE k 1 1 id",
+            "RL.LEASE k 1 1 id RELEASE",
+            "RL.PEEK k LEASE 1 1 id",
+            "RL.ALL 2 k hash FIXED 1 1 LEASE 1 1 id",
+            "RL.ALL 2 k k FIXED 1 1 LEASE 1 1 id",
         ] {
             assert_eq!(error(&mut connection, call), CLOCK, "{call} at {us}");
         }
@@ -213,9 +218,14 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
             "RL.TOKEN t 1 1 3153600000000",
             "RL.SLIDE s 1 3153600000000",
             "RL.SLIDE e 1 3153600000000 EXACT",
+            "RL.LEASE l 1 3153600000000 id",
+            "RL.LEASE l 1 3153600000000 id RENEW",
         ] {
             assert_eq!(ask(&mut connection, call)[..3], [1, 1, 0], "{call}");
         }
+        let refused = ask(&mut connection, "RL.LEASE l 1 1 other");
+        let hundred_years_ms = 3_153_600_000_000;
+        assert_eq!(refused, [0, 1, 0, hundred_years_ms, hundred_years_ms]);
     }
 }
 
@@ -271,6 +281,7 @@ fn every_clock_gets_an_answer() {
                 "COST",
                 "10000",
             ],
+            &["RL.LEASE", "l", "1", "3153600000000", "id"],
         ] {
             match try_send::<Vec<i64>>(&mut connection, call) {
                 Ok(reply) => assert_eq!(reply.len(), 5),

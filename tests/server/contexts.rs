@@ -75,6 +75,41 @@ fn many_units_leave_in_any_context() {
     }
 }
 
+/// The same for leases that are over, however many.
+#[test]
+fn leases_that_are_over_leave_in_any_context() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    let mut user = server.connect_as("-@all +rl.lease +multi +exec +eval ~k");
+    let call = ["RL.LEASE", "k", "100", "60000", "new"];
+    let script = "return redis.call('RL.LEASE', KEYS[1], unpack(ARGV))";
+    let eval = [&["EVAL", script, "1"], &call[1..]].concat();
+    for over in [1, 30] {
+        for context in ["alone", "in a transaction", "in a script"] {
+            server.set_clock(T0);
+            send::<()>(&mut connection, &["DEL", "k"]);
+            for id in 0..over {
+                ask(&mut connection, &format!("RL.LEASE k 100 60000 {id}"));
+            }
+            ask(&mut connection, "RL.LEASE k 100 90000 last");
+            server.set_clock(T0 + 60 * SECOND);
+            let reply: [i64; 5] = match context {
+                "alone" => send(&mut user, &call),
+                "in a script" => send(&mut user, &eval),
+                _ => {
+                    send::<()>(&mut user, &["MULTI"]);
+                    send::<()>(&mut user, &call);
+                    let replies: Vec<[i64; 5]> = send(&mut user, &["EXEC"]);
+                    replies[0]
+                }
+            };
+            assert_eq!(reply, [1, 100, 98, 0, 60_000], "{context}");
+            let held: Vec<String> = send(&mut connection, &["ZRANGE", "k", "0", "-1"]);
+            assert_eq!(held, ["last", "new"], "{context}");
+        }
+    }
+}
+
 #[test]
 fn both_protocols_carry_five_integers() {
     let server = Server::at(T0);

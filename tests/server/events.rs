@@ -2,7 +2,7 @@
 
 use redis::{Connection, PubSub};
 
-use support::{DEADLINE, Options, Server, ask, c_library, changes, error, send};
+use support::{DEADLINE, Options, Server, ask, ask_all, c_library, changes, error, send};
 
 fn events(server: &Server) -> Vec<(String, String)> {
     let mut connection = server.connect();
@@ -15,7 +15,8 @@ fn events(server: &Server) -> Vec<(String, String)> {
     until_the_end(&mut pubsub)
 }
 
-/// Four of these are refused: what is forced is charged, but has not fitted.
+/// Six of these are refused: what is forced is charged, but has not fitted. A release that finds
+/// nothing is not.
 fn calls(connection: &mut Connection) {
     for (call, allowed) in [
         ("RL.FIXED f 1 60000", 1),
@@ -30,6 +31,12 @@ fn calls(connection: &mut Connection) {
         ("RL.SLIDE s 3 60000 UPTO 9", 3),
         ("RL.SLIDE s 3 60000 UPTO 9", 0),
         ("RL.PEEK s SLIDE 3 60000 UPTO 9", 0),
+        ("RL.LEASE l 1 60000 me", 1),
+        ("RL.LEASE l 1 60000 me RENEW", 1),
+        ("RL.LEASE l 1 60000 other", 0),
+        ("RL.LEASE l 1 60000 other RENEW", 0),
+        ("RL.LEASE l 1 60000 other RELEASE", 0),
+        ("RL.PEEK l LEASE 1 60000 other", 0),
     ] {
         assert_eq!(ask(connection, call)[0], allowed, "{call}");
     }
@@ -68,8 +75,44 @@ fn a_refusal_is_told_to_those_who_listen_for_modules_events() {
             ("__keyevent@0__:rl.refused", "t"),
             ("__keyspace@0__:s", "rl.refused"),
             ("__keyevent@0__:rl.refused", "s"),
+            ("__keyspace@0__:l", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "l"),
+            ("__keyspace@0__:l", "rl.refused"),
+            ("__keyevent@0__:rl.refused", "l"),
         ]
     );
+}
+
+/// One for each limit that stood in the way, and for what was charged although it did not fit.
+#[test]
+fn each_of_several_limits_that_stands_in_the_way_is_told() {
+    let server = Options::new().arg("notify-keyspace-events", "Kd").start();
+    let (mut connection, mut listener) = (server.connect(), server.connect());
+    let mut pubsub = listener.as_pubsub();
+    pubsub.psubscribe("__key*__:*").expect("a subscription");
+    pubsub.set_read_timeout(Some(DEADLINE)).expect("a time-out");
+    let mut told_of = |call: &str, allowed: i64| {
+        assert_eq!(ask_all(&mut connection, call).0, allowed, "{call}");
+        send::<()>(&mut connection, &["PUBLISH", "__key__:end", "end"]);
+        let told = until_the_end(&mut pubsub).into_iter();
+        let keys = told.map(|(channel, event)| {
+            assert_eq!(event, "rl.refused");
+            channel.rsplit(':').next().expect("a key").to_owned()
+        });
+        keys.collect::<Vec<_>>().join(" ")
+    };
+    let call = "RL.ALL 3 a b l FIXED 1 60000 SLIDE 1 60000 EXACT LEASE 1 60000 me";
+    assert_eq!(told_of(call, 1), "");
+    // The lease is its own.
+    assert_eq!(told_of(call, 0), "a b");
+    assert_eq!(told_of(&call.replace(" me", " you"), 0), "a b l");
+    // What would be charged in any case, or ends what is not there, does not stand in the way.
+    let forced =
+        "RL.ALL 3 a s l FIXED 1 60000 COST 2 FORCE SLIDE 1 60000 LEASE 1 60000 you RELEASE";
+    assert_eq!(told_of(forced, 1), "a");
+    assert_eq!(told_of(forced, 0), "s");
+    let renewed = "RL.ALL 2 f l FIXED 1 60000 LEASE 1 60000 you RENEW";
+    assert_eq!(told_of(renewed, 0), "l");
 }
 
 #[test]

@@ -142,6 +142,128 @@ fn what_settles_is_counted_beside_what_it_came_to() {
     }
 }
 
+/// Each line: a call of the last id of one lease of one, and the figures that it adds one to.
+#[test]
+fn calls_on_leases_are_counted_by_what_became_of_them() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["ZADD", "foreign", "1", "a"]);
+    send::<()>(&mut connection, &["SET", "text", "a"]);
+    let mut expected = BTreeMap::new();
+    for (call, counted) in [
+        ("RL.LEASE l 1 60000 a RELEASE", &["not_live"][..]),
+        ("RL.LEASE l 1 60000 a RENEW", &["refused", "not_live"]),
+        ("RL.LEASE l 1 60000 a", &["admitted"]),
+        ("RL.LEASE l 1 60000 a", &["admitted"]),
+        ("RL.LEASE l 1 60000 a RENEW", &["admitted"]),
+        ("RL.LEASE l 1 60000 b", &["refused"]),
+        ("RL.LEASE l 1 60000 b RELEASE", &["not_live"]),
+        ("RL.LEASE l 1 60000 a RELEASE", &["admitted", "releases"]),
+        ("RL.LEASE l 0 60000 a", &["invalid_arguments"]),
+        ("RL.LEASE l 1 60000 a FORCE", &["invalid_arguments"]),
+        ("RL.LEASE foreign 1 60000 a", &["invalid_state"]),
+        ("RL.LEASE text 1 60000 a", &["invalid_state"]),
+    ] {
+        let words: Vec<&str> = call.split(' ').collect();
+        let result = try_send::<Vec<i64>>(&mut connection, &words);
+        assert_eq!(result.is_err(), counted[0].starts_with("invalid"), "{call}");
+        for figure in counted {
+            *expected.entry(format!("rl_lease_{figure}")).or_insert(0) += 1;
+        }
+        assert_eq!(figures(&mut connection), expected, "{call}");
+    }
+    for (look, came_to) in [
+        ("RL.PEEK l LEASE 1 60000 a", "admitted"),
+        ("RL.PEEK foreign LEASE 1 60000 a", "invalid_state"),
+    ] {
+        let words: Vec<&str> = look.split(' ').collect();
+        let _ = try_send::<Vec<i64>>(&mut connection, &words);
+        *expected.entry("rl_lease_peeks".to_owned()).or_insert(0) += 1;
+        expected.insert(format!("rl_peek_{came_to}"), 1);
+        assert_eq!(figures(&mut connection), expected, "{look}");
+    }
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    error(&mut connection, "RL.LEASE l 1 60000 a");
+    expected.insert("rl_lease_out_of_memory".to_owned(), 1);
+    assert_eq!(figures(&mut connection), expected);
+}
+
+/// Under `all` alone, and what settles once for each limit of an admitted call.
+#[test]
+fn a_call_on_several_limits_is_counted_once_under_its_own_name() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    send::<()>(&mut connection, &["SADD", "set", "a"]);
+    let mut expected = BTreeMap::new();
+    let two = |words: &str| format!("RL.ALL 2 f l {words}");
+    for (call, counted) in [
+        (two("FIXED 2 60000 LEASE 1 60000 a"), &["admitted"][..]),
+        (two("FIXED 2 60000 LEASE 1 60000 b"), &["refused"]),
+        (
+            two("FIXED 2 60000 COST 3 LEASE 1 60000 a"),
+            &["refused", "refused_above_limit"],
+        ),
+        (
+            two("FIXED 2 60000 LEASE 1 60000 b RENEW"),
+            &["refused", "refused_above_limit"],
+        ),
+        (
+            two("FIXED 2 60000 FORCE LEASE 1 60000 a RELEASE"),
+            &["admitted", "forced", "releases"],
+        ),
+        (
+            two("FIXED 2 60000 FORCE LEASE 1 60000 a RELEASE"),
+            &["admitted", "forced", "not_live"],
+        ),
+        (
+            two("FIXED 2 60000 REFUND 1 TOKEN 1 1 1 REFUND 1"),
+            &["admitted", "refunds", "refunds"],
+        ),
+        // What settles is not done where another refuses.
+        (
+            "RL.ALL 4 f t l s FIXED 2 60000 TOKEN 1 1 1 REFUND 1 LEASE 1 1 a RELEASE \
+             SLIDE 1 1 COST 9 FORCE"
+                .to_owned(),
+            &["refused"],
+        ),
+        (
+            "RL.ALL 0 f FIXED 2 60000".to_owned(),
+            &["invalid_arguments"],
+        ),
+        (
+            "RL.ALL 2 f f FIXED 2 1 FIXED 2 1".to_owned(),
+            &["invalid_arguments"],
+        ),
+        (
+            "RL.ALL 2 f set FIXED 2 1 FIXED 2 1".to_owned(),
+            &["invalid_state"],
+        ),
+        (
+            "RL.ALL 2 f k FIXED 2 1 SLIDE 2 1 UPTO 1".to_owned(),
+            &["invalid_arguments"],
+        ),
+        (
+            "RL.ALL 2 k f TOKEN 2 1 1 TOKEN 2 1 1".to_owned(),
+            &["invalid_state"],
+        ),
+    ] {
+        let words: Vec<&str> = call.split_whitespace().collect();
+        let result = try_send::<redis::Value>(&mut connection, &words);
+        assert_eq!(result.is_err(), counted[0].starts_with("invalid"), "{call}");
+        for figure in counted {
+            *expected.entry(format!("rl_all_{figure}")).or_insert(0) += 1;
+        }
+        assert_eq!(figures(&mut connection), expected, "{call}");
+    }
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    error(&mut connection, "RL.ALL 2 x y FIXED 2 60000 FIXED 2 60000");
+    expected.insert("rl_all_out_of_memory".to_owned(), 1);
+    server.set_clock(1);
+    error(&mut connection, "RL.ALL 2 x y FIXED 2 60000 FIXED 2 60000");
+    expected.insert("rl_clock_out_of_range".to_owned(), 1);
+    assert_eq!(figures(&mut connection), expected);
+}
+
 #[test]
 fn what_settles_and_fails_is_counted_as_an_error_only() {
     let server = Server::at(T0);

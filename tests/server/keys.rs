@@ -1,6 +1,6 @@
 //! Keys that somebody else made, and keys that are over.
 
-use support::forms::{EXACT, FIXED, ON_ONE_KEY, settling};
+use support::forms::{EXACT, FIXED, LEASE, ON_ONE_KEY, settling};
 use support::{INVALID_STATE, Options, Server, T0, ask, error, send, snapshot, try_send};
 
 #[test]
@@ -237,6 +237,7 @@ fn what_settles_finds_nothing_in_a_key_past_its_ttl() {
         "'SET', key, 'hello'",
         "'HSET', key, 'f', 'v'",
         "'RPUSH', key, '1'",
+        "'ZADD', key, '9999999999999', 'me'",
     ];
     let mut cases = Vec::new();
     for make in makes {
@@ -244,6 +245,8 @@ fn what_settles_finds_nothing_in_a_key_past_its_ttl() {
             let settling = settling(form).into_iter();
             cases.extend(settling.map(|call| (make, call)));
         }
+        let leases = ["", " RENEW", " RELEASE"].map(|word| (make, format!("{LEASE}{word}")));
+        cases.extend(leases);
     }
     let numbered = || cases.iter().enumerate();
     let first: Vec<_> = numbered()
@@ -276,6 +279,11 @@ fn what_settles_finds_nothing_in_a_key_past_its_ttl() {
         let ttl_ms: i64 = send(&mut connection, &["PTTL", &key]);
         if call.contains("REFUND") {
             assert_eq!(reply, [1, 5, 5, 0, 0], "{make}, {call}");
+            assert!(ttl_ms <= 0, "{make}, {call}: {ttl_ms}");
+            continue;
+        }
+        if call.ends_with("RENEW") || call.ends_with("RELEASE") {
+            assert_eq!(reply, [0, 5, 5, -1, 0], "{make}, {call}");
             assert!(ttl_ms <= 0, "{make}, {call}: {ttl_ms}");
             continue;
         }

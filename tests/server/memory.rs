@@ -221,6 +221,49 @@ fn a_log_gives_back_whatever_the_memory() {
     assert_eq!(send::<i64>(&mut connection, &["DBSIZE"]), 0);
 }
 
+/// A set needs memory where it gets one member more.
+#[test]
+fn leases_go_on_where_the_set_gets_no_larger() {
+    let server = Server::at(T0);
+    let mut connection = server.connect();
+    for (id, ttl_ms) in [("a", 60_000), ("b", 60_000), ("over", 1)] {
+        ask(&mut connection, &format!("RL.LEASE k 5 {ttl_ms} {id}"));
+    }
+    fill_memory(&mut connection);
+    let mut call = |key: &str, words: &str| -> Result<[i64; 5], String> {
+        let line = format!("RL.LEASE {key} {words}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let before = snapshot(&mut connection, key);
+        let result = try_send(&mut connection, &words).map_err(|error| error_text(&error));
+        if result.is_err() {
+            assert_eq!(snapshot(&mut connection, key), before, "{line}");
+        }
+        result
+    };
+    let oom = Err(OOM.to_owned());
+    assert_eq!(call("k", "5 60000 c"), oom);
+    assert_eq!(call("new", "5 60000 a"), oom);
+    for (words, expected) in [
+        ("5 60000 a", [1, 5, 2, 0, 60_000]),
+        ("5 60000 a RENEW", [1, 5, 2, 0, 60_000]),
+        ("2 60000 c", [0, 2, 0, 60_000, 60_000]),
+        ("5 60000 c RENEW", [0, 5, 2, -1, 60_000]),
+        ("5 60000 c RELEASE", [0, 5, 2, -1, 60_000]),
+    ] {
+        assert_eq!(call("k", words), Ok(expected), "{words}");
+    }
+    assert_eq!(call("new", "5 60000 a RELEASE"), Ok([0, 5, 5, -1, 0]));
+    server.set_clock(T0 + 1_000);
+    // One that is over makes room for one, and its own too.
+    assert_eq!(call("k", "5 60000 c"), Ok([1, 5, 2, 0, 60_000]));
+    assert_eq!(call("k", "5 60000 d"), oom);
+    assert_eq!(call("k", "5 60000 c RELEASE"), Ok([1, 5, 3, 0, 59_999]));
+    server.set_clock(T0 + 60 * SECOND);
+    assert_eq!(call("k", "5 60000 a"), Ok([1, 5, 4, 0, 60_000]));
+    assert_eq!(call("k", "5 60000 a RELEASE"), Ok([1, 5, 5, 0, 0]));
+    assert_eq!(error(&mut connection, "SET plain 1"), OOM, "still full");
+}
+
 #[test]
 fn a_log_that_loses_as_much_as_it_gains_goes_on() {
     let server = Server::at(T0);
@@ -527,6 +570,8 @@ fn a_call_counts_as_one_access() {
         (30 * SECOND, "RL.TOKEN t 5 1 60000", 1),
         (30 * SECOND, "RL.SLIDE s 5 60000", 1),
         (30 * SECOND, "RL.SLIDE e 10000 60000 EXACT", 1),
+        (30 * SECOND, "RL.LEASE l 5 60000 me", 1),
+        (30 * SECOND, "RL.PEEK l LEASE 5 60000 me", 1),
         (
             75 * SECOND,
             "RL.PEEK e SLIDE 10000 60000 EXACT COST 7777",

@@ -22,6 +22,9 @@ fn fill(connection: &mut Connection) {
     for (call, _) in FORMS {
         assert_eq!(ask(connection, &format!("{call} COST 3"))[0], 1);
     }
+    for id in ["a", "b"] {
+        assert_eq!(ask(connection, &format!("RL.LEASE l 3 3600000 {id}"))[0], 1);
+    }
 }
 
 /// Looks at what [`fill`] left: 2 units are there, so 2 fit and 3 do not.
@@ -44,6 +47,19 @@ fn look(connection: &mut Connection) {
             assert_eq!(most[..4], [allowed, 5, 2, 0], "{peek}");
         }
     }
+    for (limit, id, allowed, remaining) in [
+        (3, "a", 1, 1),
+        (3, "c", 1, 1),
+        (2, "a", 1, 0),
+        (2, "c", 0, 0),
+        (1, "b", 1, 0),
+    ] {
+        let peek = format!("RL.PEEK l LEASE {limit} 3600000 {id}");
+        let told = ask(connection, &peek);
+        assert_eq!(told[..3], [allowed, limit, remaining], "{peek}");
+        assert_eq!(told[3] == 0, allowed == 1, "{peek}");
+        assert!(told[4] > 0, "{peek}");
+    }
 }
 
 #[test]
@@ -60,6 +76,8 @@ fn a_look_at_nothing_sees_all_of_it() {
         let most = ask(&mut connection, &format!("{peek} UPTO 6"));
         assert_eq!(most, [5, 5, 5, 0, 0], "{peek}");
     }
+    let lease = "RL.PEEK l LEASE 3 3600000 a";
+    assert_eq!(ask(&mut connection, lease), [1, 3, 3, 0, 0]);
     assert_eq!(send::<usize>(&mut connection, &["DBSIZE"]), 0);
 }
 
@@ -73,12 +91,12 @@ fn a_look_writes_nothing() {
         &mut connection,
         &["SET", "taken:over", "3", "PX", "3600000"],
     );
-    let keys = ["f", "t", "s", "e", "taken:over"];
+    let keys = ["f", "t", "s", "e", "l", "taken:over"];
     let before = keys.map(|key| snapshot(&mut observer, key));
     let dirty = changes(&mut observer);
     send::<()>(
         &mut connection,
-        &["WATCH", "f", "t", "s", "e", "taken:over"],
+        &["WATCH", "f", "t", "s", "e", "l", "taken:over"],
     );
     look(&mut observer);
     let taken_over = "RL.PEEK taken:over FIXED 5 3600000";
@@ -203,6 +221,15 @@ fn a_look_takes_what_the_command_of_its_algorithm_takes() {
         ("RL.PEEK k SLIDE 1 1 COST 1 UPTO 1", syntax),
         ("RL.PEEK k SLIDE 1 1 UPTO 1 UPTO 1", syntax),
         ("RL.PEEK k FIXED 1 1 UPTO", syntax),
+        ("RL.PEEK k LEASE 1 1", arity),
+        ("RL.PEEK k LEASE 1 1 id RENEW", syntax),
+        ("RL.PEEK k LEASE 1 1 id RELEASE", syntax),
+        ("RL.PEEK k LEASE 1 1 id COST 1", syntax),
+        ("RL.PEEK k ALL 1 k FIXED 1 1", syntax),
+        (
+            "RL.PEEK k LEASE 10001 1 id",
+            "ERR invalid rate limit policy: limit must be an integer between 1 and 10000",
+        ),
         (
             "RL.PEEK k FIXED 1 1 UPTO 0",
             "ERR invalid rate limit policy: upto must be an integer between 1 and 9007199254740991",

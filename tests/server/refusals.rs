@@ -120,6 +120,61 @@ fn a_refund_of_something_is_a_change() {
     }
 }
 
+/// The same for leases: refused where all are held, to renew one that is lost, or to release it.
+#[test]
+fn a_lease_that_is_refused_or_lost_changes_nothing_and_one_that_is_held_is_a_change() {
+    let options = Options::new()
+        .clock(T0)
+        .arg("appendonly", "yes")
+        .arg("appendfsync", "always");
+    let server = options.start();
+    let mut connection = server.connect();
+    let mut watcher = server.connect();
+    // On no key, on one with a lease that is over, and on one with two that are live.
+    for (id, words, allowed, changed) in [
+        ("a", "RENEW", 0, false),
+        ("a", "RELEASE", 0, false),
+        ("a", "", 1, true),
+        ("over", "", 1, true),
+        ("over", "RENEW", 0, false),
+        ("over", "RELEASE", 0, false),
+        ("b", "", 1, true),
+        ("c", "", 0, false),
+        ("c", "RENEW", 0, false),
+        ("c", "RELEASE", 0, false),
+        ("a", "", 1, true),
+        ("a", "RENEW", 1, true),
+        ("a", "RELEASE", 1, true),
+        ("b", "RELEASE", 1, true),
+    ] {
+        let ttl_ms = if id == "over" && words.is_empty() {
+            1
+        } else {
+            60_000
+        };
+        let call = format!("RL.LEASE k 2 {ttl_ms} {id} {words}");
+        let before = snapshot(&mut connection, "k");
+        let dirty = changes(&mut connection);
+        let aof = info(&mut connection, "persistence", "aof_current_size");
+        send::<()>(&mut watcher, &["WATCH", "k"]);
+        assert_eq!(ask(&mut connection, &call)[0], allowed, "{call}");
+        send::<()>(&mut watcher, &["MULTI"]);
+        send::<()>(&mut watcher, &["PING"]);
+        let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
+        assert_eq!(ran.is_none(), changed, "{call}");
+        assert_eq!(changes(&mut connection) > dirty, changed, "{call}");
+        let aof_after = info(&mut connection, "persistence", "aof_current_size");
+        assert_eq!(aof_after > aof, changed, "{call}");
+        if !changed {
+            assert_eq!(snapshot(&mut connection, "k"), before, "{call}");
+        }
+        if id == "over" && changed {
+            server.set_clock(T0 + 1_000);
+        }
+    }
+    assert_eq!(send::<i64>(&mut connection, &["EXISTS", "k"]), 0);
+}
+
 #[test]
 fn a_cost_above_the_limit_creates_no_key() {
     let server = Server::at(T0);
