@@ -8,7 +8,7 @@ use std::process::Command;
 
 use redis::{Connection, Value};
 
-use support::forms::ON_OWN_KEYS;
+use support::forms::{ON_OWN_KEYS, all};
 use support::{Options, Server, T0, send, try_send};
 
 /// What `allocations.c` tells, in its order.
@@ -293,6 +293,160 @@ fn no_settling_call_allocates() {
         "RL.SLIDE long 10000 60000 EXACT REFUND 9999",
         ADMITTED,
     );
+}
+
+#[test]
+fn no_call_on_leases_allocates() {
+    let (counted, mut connection) = Counted::with_module();
+    let before = counted.counts().allocations;
+    let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
+        counted.expect(before, connection, line, expected);
+    };
+    for (words, expected) in [
+        ("a RENEW", REFUSED),
+        ("a RELEASE", REFUSED),
+        ("a", ADMITTED),
+        ("a RENEW", ADMITTED),
+        ("b", ADMITTED),
+        ("c", REFUSED),
+        ("a RELEASE", ADMITTED),
+        ("b RELEASE", ADMITTED),
+    ] {
+        expect(
+            &mut connection,
+            &format!("RL.LEASE l 2 60000 {words}"),
+            expected,
+        );
+    }
+    // Many: the server itself is asked for what is far from both ends, and removes what is over.
+    for id in 0..100 {
+        let ttl_ms = 1_000 + id;
+        expect(
+            &mut connection,
+            &format!("RL.LEASE many 100 {ttl_ms} {id}"),
+            ADMITTED,
+        );
+    }
+    for limit in [100, 50, 1] {
+        expect(
+            &mut connection,
+            &format!("RL.LEASE many {limit} 60000 new"),
+            REFUSED,
+        );
+        expect(
+            &mut connection,
+            &format!("RL.PEEK many LEASE {limit} 60000 new"),
+            REFUSED,
+        );
+    }
+    counted.server.set_clock(T0 + 1_050_000);
+    expect(&mut connection, "RL.LEASE many 10 60000 new", REFUSED);
+    expect(&mut connection, "RL.LEASE many 100 60000 new", ADMITTED);
+    expect(
+        &mut connection,
+        "RL.LEASE many 100 60000 new RELEASE",
+        ADMITTED,
+    );
+    for error in [
+        "RL.LEASE l",
+        "RL.LEASE l 0 1 id",
+        "RL.LEASE l 1 0 id",
+        "RL.LEASE l 1 1 id FORCE",
+        "RL.LEASE hash 1 1 id",
+        "RL.LEASE text 1 1 id",
+        "RL.PEEK hash LEASE 1 1 id",
+    ] {
+        expect(&mut connection, error, ERROR);
+    }
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    expect(&mut connection, "RL.LEASE new 1 60000 id", ERROR);
+}
+
+/// However many limits there are.
+#[test]
+fn no_call_on_several_limits_allocates() {
+    let (counted, mut connection) = Counted::with_module();
+    let listen = ["CONFIG", "SET", "notify-keyspace-events", "KEd"];
+    send::<()>(&mut connection, &listen);
+    send::<()>(&mut connection, &["COMMAND", "GETKEYS", "GET", "k"]);
+    let policies = [
+        "FIXED 3 60000",
+        "TOKEN 3 1 60000",
+        "SLIDE 3 60000",
+        "SLIDE 3 60000 EXACT",
+        "LEASE 3 60000 me",
+    ];
+    let before = counted.counts().allocations;
+    let expect = |connection: &mut Connection, line: &str, expected: Option<i64>| {
+        counted.expect(before, connection, line, expected);
+    };
+    for count in [1, 5, 8, 32] {
+        let keys: Vec<String> = (0..count).map(|n| format!("{count}:{n}")).collect();
+        let limits: Vec<(&str, &str)> = keys
+            .iter()
+            .enumerate()
+            .map(|(n, key)| (&**key, policies[n % 5]))
+            .collect();
+        let line = all(&limits);
+        for expected in [ADMITTED, ADMITTED, ADMITTED, REFUSED] {
+            expect(&mut connection, &line, expected);
+        }
+        let forced = line.replace("FIXED 3 60000", "FIXED 3 60000 COST 9 FORCE");
+        expect(
+            &mut connection,
+            &forced,
+            if count == 1 { ADMITTED } else { REFUSED },
+        );
+        expect(&mut connection, &line.replace("FIXED 3", "FIXED 0"), ERROR);
+        expect(
+            &mut connection,
+            &line.replace(":0 ", ":1 "),
+            if count == 1 { ADMITTED } else { ERROR },
+        );
+        // The server asks for its keys.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let words = [&["COMMAND", "GETKEYS"], &words[..]].concat();
+        let told: Vec<String> = send(&mut connection, &words);
+        assert_eq!(told, keys);
+        assert_eq!(counted.counts().allocations, before, "{line} allocates");
+    }
+    for error in [
+        "RL.ALL 2 hash x FIXED 1 1 FIXED 1 1",
+        "RL.ALL 2 x text FIXED 1 1 TOKEN 1 1 1",
+        "RL.ALL 2147483647 x FIXED 1 1",
+        "RL.ALL 2 x y FIXED 1 1",
+    ] {
+        expect(&mut connection, error, ERROR);
+    }
+    // Back, and when all has left, by commands of the server's too.
+    expect(
+        &mut connection,
+        "RL.SLIDE 5:3 100 60000 EXACT COST 50",
+        ADMITTED,
+    );
+    for id in 0..20 {
+        expect(
+            &mut connection,
+            &format!("RL.LEASE 5:4 100 60000 {id}"),
+            ADMITTED,
+        );
+    }
+    let line = "RL.ALL 5 5:0 5:1 5:2 5:3 5:4 FIXED 3 60000 TOKEN 3 1 60000 SLIDE 3 60000 \
+                SLIDE 100 60000 EXACT LEASE 100 60000 me";
+    counted.server.set_clock(T0 - 5_000_000);
+    expect(&mut connection, line, REFUSED);
+    counted.server.set_clock(T0 + 50_000_000);
+    expect(&mut connection, "RL.SLIDE 5:3 100 60000 EXACT", ADMITTED);
+    expect(&mut connection, "RL.LEASE 5:4 100 60000 new", ADMITTED);
+    counted.server.set_clock(T0 + 80_000_000);
+    let line = line.replace("SLIDE 3 60000 ", "SLIDE 9 60000 ");
+    expect(
+        &mut connection,
+        &line.replace("TOKEN 3 1", "TOKEN 3 3"),
+        ADMITTED,
+    );
+    send::<()>(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    expect(&mut connection, "RL.ALL 2 x y FIXED 1 1 FIXED 1 1", ERROR);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::fs;
 use redis::{Client, Connection, Value};
 
 use support::{
-    DEADLINE, Options, Snapshot, ask, changes, error, error_text, free_port, info, send, snapshot,
-    try_send, wait_until,
+    DEADLINE, Options, Snapshot, ask, ask_all, changes, error, error_text, free_port, info, send,
+    snapshot, try_send, wait_until,
 };
 
 /// Each form, on a key of its own that holds 1 of 5 units once it was called.
@@ -18,6 +18,11 @@ const FORMS: [(&str, &str); 4] = [
     ("{k}exact", "RL.SLIDE {k}exact 5 3600000 EXACT"),
 ];
 
+const LEASE: &str = "RL.LEASE {k}lease 5 3600000 me";
+
+/// Two of these keys.
+const ALL: &str = "RL.ALL 2 {k}fixed {k}lease FIXED 5 3600000 LEASE 5 3600000 other";
+
 /// All that a call could change.
 #[derive(Debug, PartialEq, Eq)]
 struct Everything {
@@ -27,9 +32,9 @@ struct Everything {
 }
 
 fn everything(observer: &mut Connection) -> Everything {
-    let keys = FORMS.map(|(key, _)| snapshot(observer, key)).into();
+    let keys = FORMS.iter().map(|(key, _)| *key).chain(["{k}lease"]);
     Everything {
-        keys,
+        keys: keys.map(|key| snapshot(observer, key)).collect(),
         count: send(observer, &["DBSIZE"]),
         changes: changes(observer),
     }
@@ -39,6 +44,7 @@ fn fill(connection: &mut Connection) {
     for (_, call) in FORMS {
         assert_eq!(ask(connection, call)[..3], [1, 5, 4], "{call}");
     }
+    assert_eq!(ask(connection, LEASE)[..3], [1, 5, 4]);
 }
 
 /// Calls that would be admitted on a known key and on an absent one, refused, and never admitted,
@@ -59,6 +65,16 @@ fn calls() -> Vec<String> {
             calls.push(format!("{call} COST 6 FORCE"));
         }
     }
+    for words in ["", " RENEW", " RELEASE"] {
+        calls.push(format!("{LEASE}{words}"));
+    }
+    calls.extend([
+        LEASE.replace(" me", " other"),
+        LEASE.replace("{k}", "{k}new"),
+        ALL.to_owned(),
+        ALL.replace("{k}", "{k}new"),
+        ALL.replace("3600000 LEASE", "3600000 COST 5 LEASE"),
+    ]);
     calls
 }
 
@@ -76,6 +92,11 @@ fn all_go_on(connection: &mut Connection) {
     for (_, call) in FORMS {
         assert_eq!(ask(connection, call)[..3], [1, 5, 3], "{call}");
     }
+    let renewed = ask(connection, &format!("{LEASE} RENEW"));
+    assert_eq!(renewed[..3], [1, 5, 4]);
+    let (allowed, _, replies) = ask_all(connection, ALL);
+    assert_eq!(allowed, 1);
+    assert_eq!([replies[0][2], replies[1][2]], [2, 3]);
 }
 
 /// What the server answers to a plain write command, which the calls have to get too.
@@ -93,10 +114,13 @@ fn too_few_arguments_are_the_servers_error() {
     let mut connection = server.connect();
     fill(&mut connection);
     let before = everything(&mut connection);
-    for (_, call) in FORMS {
+    for call in FORMS.iter().map(|(_, call)| *call).chain([LEASE, ALL]) {
         let words: Vec<&str> = call.split_whitespace().collect();
         let name = words[0].to_lowercase();
-        let least = if name == "rl.token" { 5 } else { 4 };
+        let least = match name.as_str() {
+            "rl.token" | "rl.lease" => 5,
+            _ => 4,
+        };
         for count in 1..least {
             assert_eq!(
                 error(&mut connection, &words[..count].join(" ")),
@@ -140,7 +164,10 @@ fn a_user_needs_the_command_and_both_rights_to_the_key() {
     // The texts differ from server to server, in more than the user's name.
     for (rights, about_key) in [
         ("-@all ~*", false),
-        ("+@all -rl.fixed -rl.token -rl.slide ~*", false),
+        (
+            "+@all -rl.fixed -rl.token -rl.slide -rl.lease -rl.all ~*",
+            false,
+        ),
         ("+@all", true),
         ("+@all ~other", true),
         ("+@all %R~*", true),
@@ -156,7 +183,7 @@ fn a_user_needs_the_command_and_both_rights_to_the_key() {
         assert_eq!(everything(&mut admin), before, "{rights}");
     }
     // And no other command, such as those that replicas get instead.
-    let rights = "-@all +rl.fixed +rl.token +rl.slide %R~{k}* %W~{k}*";
+    let rights = "-@all +rl.fixed +rl.token +rl.slide +rl.lease +rl.all %R~{k}* %W~{k}*";
     all_go_on(&mut server.connect_as(rights));
 }
 
@@ -262,7 +289,8 @@ fn a_replica_may_go_on_answering_while_it_loads() {
         let text: String = send(&mut connection, &["INFO", "replication"]);
         text.contains("master_link_status:up")
     });
-    assert_eq!(send::<usize>(&mut connection, &["DBSIZE"]), FORMS.len());
+    let keys: usize = send(&mut connection, &["DBSIZE"]);
+    assert_eq!(keys, FORMS.len() + 1);
     let log = replica.log();
     assert!(!log.contains("Skipping diskless-load"), "{log}");
 }
@@ -303,7 +331,7 @@ fn a_node_whose_cluster_is_down_says_so() {
     wait_until("a cluster", || {
         try_send::<Value>(&mut connection, &["SET", "{k}plain", "1"]).is_ok()
     });
-    for (_, call) in FORMS {
+    for call in FORMS.iter().map(|(_, call)| *call).chain([LEASE, ALL]) {
         let answer = error(&mut connection, &call.replace("{k}", "{other}"));
         assert!(answer.starts_with("CLUSTERDOWN "), "{call}: {answer}");
     }

@@ -8,8 +8,8 @@ use redis::Value;
 use tempfile::TempDir;
 
 use support::{
-    Options, SECOND, Server, T0, ask, caught_up, follow, free_port, send, server_binary, snapshot,
-    try_send, wait_until,
+    Options, SECOND, Server, T0, ask, ask_all, caught_up, follow, free_port, send, server_binary,
+    snapshot, try_send, wait_until,
 };
 
 /// Ten of each.
@@ -77,6 +77,37 @@ fn an_open_window_ends_at_its_original_instant() {
     assert_eq!(ask(&mut connection, call), [0, 10, 0, 1, 1]);
     replica.set_clock(T0 + 60 * SECOND);
     assert_eq!(ask(&mut connection, call), [1, 10, 9, 0, 60_000]);
+}
+
+/// Also where the new one's clock is ahead: each lease ends when it did.
+#[test]
+fn leases_and_several_limits_go_on_where_they_were() {
+    let primary = options(T0).tcp().start();
+    let replica = options(T0 + 20 * SECOND).start();
+    follow(&replica, &primary);
+    let mut connection = primary.connect();
+    let call = |id: &str| format!("RL.ALL 2 l f LEASE 2 60000 {id} FIXED 10 60000 COST 3");
+    for id in ["a", "b"] {
+        assert_eq!(ask_all(&mut connection, &call(id)).0, 1);
+    }
+    caught_up(&replica, &primary);
+    drop(primary.kill());
+    let mut connection = replica.connect();
+    send::<()>(&mut connection, &["REPLICAOF", "NO", "ONE"]);
+    let expected = [[0, 2, 0, 40_000, 40_000], [1, 10, 4, 0, 40_000]];
+    let refused = ask_all(&mut connection, &call("c"));
+    assert_eq!(refused, (0, 40_000, expected.to_vec()));
+    assert_eq!(
+        ask(&mut connection, "RL.LEASE l 2 60000 a RENEW")[4],
+        60_000
+    );
+    replica.set_clock(T0 + 60 * SECOND - 1_000);
+    assert_eq!(ask_all(&mut connection, &call("c")).1, 1);
+    replica.set_clock(T0 + 60 * SECOND);
+    let admitted = ask_all(&mut connection, &call("c"));
+    let expected = [[1, 2, 0, 0, 60_000], [1, 10, 7, 0, 60_000]];
+    assert_eq!(admitted, (1, 0, expected.to_vec()));
+    assert_eq!(ask(&mut connection, "RL.LEASE l 2 60000 b RELEASE")[3], -1);
 }
 
 /// A clock relative to that of the primary that was lost, and for each form what is left there

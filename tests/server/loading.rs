@@ -7,7 +7,7 @@ use std::thread;
 use redis::Value;
 use tempfile::TempDir;
 
-use support::{Options, T0, ask, error, info_text, module, send};
+use support::{Options, T0, ask, ask_all, error, info_text, module, send};
 
 fn modules(connection: &mut redis::Connection) -> usize {
     let list = format!("{:?}", send::<Value>(connection, &["MODULE", "LIST"]));
@@ -32,6 +32,10 @@ fn it_can_be_loaded_and_unloaded_while_the_server_runs() {
     for call in calls {
         assert_eq!(ask(&mut connection, call)[2], 2, "{call}");
     }
+    let lease = |id: &str| format!("RL.LEASE l 3 60000 {id}");
+    let both = |id: &str| format!("RL.ALL 2 x y FIXED 3 60000 LEASE 3 60000 {id}");
+    assert_eq!(ask(&mut connection, &lease("a"))[2], 2);
+    assert_eq!(ask_all(&mut connection, &both("a")).0, 1);
     assert_eq!(modules(&mut connection), 1);
 
     // Loaded twice, it stays loaded once, and the server goes on.
@@ -53,6 +57,9 @@ fn it_can_be_loaded_and_unloaded_while_the_server_runs() {
             "{call} goes on where it was"
         );
     }
+    assert_eq!(ask(&mut connection, &lease("b"))[2], 1);
+    let (_, _, replies) = ask_all(&mut connection, &both("b"));
+    assert_eq!([replies[0][2], replies[1][2]], [1, 1]);
 }
 
 #[test]
@@ -61,10 +68,14 @@ fn it_refuses_to_load_where_a_command_that_it_replicates_is_renamed() {
         "SET",
         "INCR",
         "INCRBY",
+        "DECRBY",
         "RPUSH",
         "LPOP",
         "RPOP",
         "LTRIM",
+        "ZADD",
+        "ZREM",
+        "ZREMRANGEBYSCORE",
         "DEL",
         "PEXPIREAT",
         "SELECT",

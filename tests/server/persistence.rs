@@ -66,8 +66,40 @@ impl Mix {
 
     /// Each key has a policy, from which one call in ten differs.
     fn call(&mut self) -> Vec<String> {
+        if self.random.percent(15) {
+            return self.call_on_several();
+        }
+        self.call_on_one()
+    }
+
+    /// Several at once, on keys that differ or not.
+    fn call_on_several(&mut self) -> Vec<String> {
+        let count = 1 + self.random.below(4);
+        let calls: Vec<_> = (0..count)
+            .map(|_| {
+                loop {
+                    let call = self.call_on_one();
+                    if !call.iter().any(|word| word == "UPTO") {
+                        break call;
+                    }
+                }
+            })
+            .collect();
+        let keys = calls.iter().map(|call| call[1].clone());
+        let policies = calls.iter().flat_map(|call| {
+            let name = call[0].strip_prefix("RL.").unwrap().to_owned();
+            [name].into_iter().chain(call[2..].iter().cloned())
+        });
+        ["RL.ALL".to_owned(), count.to_string()]
+            .into_iter()
+            .chain(keys)
+            .chain(policies)
+            .collect()
+    }
+
+    fn call_on_one(&mut self) -> Vec<String> {
         let random = &mut self.random;
-        let form = random.of(&["f", "t", "s", "e", "e"]);
+        let form = random.of(&["f", "t", "s", "e", "e", "l"]);
         // Seldom another form's key.
         let home = if random.percent(3) { "e" } else { form };
         let index = random.below(4);
@@ -87,12 +119,16 @@ impl Mix {
                 random.of(&[1, 7, 100])
             ),
             "f" => format!("RL.FIXED {key} {limit} {span_ms}"),
+            "l" => format!("RL.LEASE {key} {limit} {span_ms} {}", random.below(40)),
             _ => format!("RL.SLIDE {key} {limit} {span_ms}"),
         };
         if form == "e" {
             words += " EXACT";
         }
         let charge = match random.below(8) {
+            0 if form == "l" => "RENEW".to_owned(),
+            1 | 2 if form == "l" => "RELEASE".to_owned(),
+            _ if form == "l" => String::new(),
             0 => format!("REFUND {cost}"),
             1 => format!("UPTO {cost}"),
             2 if form != "e" => format!("COST {cost} FORCE"),
@@ -122,7 +158,7 @@ impl Mix {
         };
         match self.random.below(100) {
             0..2 => {
-                let key = self.call().swap_remove(1);
+                let key = self.call_on_one().swap_remove(1);
                 send(self, &["DEL".to_owned(), key]);
             }
             2..4 => {
@@ -136,12 +172,12 @@ impl Mix {
                 send(self, &words);
             }
             4..6 => {
-                let key = self.call().swap_remove(1);
+                let key = self.call_on_one().swap_remove(1);
                 let ttl_ms = self.random.of(&["1", "3000", "900000"]).to_owned();
                 send(self, &["PEXPIRE".to_owned(), key, ttl_ms]);
             }
             6 => {
-                let key = self.call().swap_remove(1);
+                let key = self.call_on_one().swap_remove(1);
                 send(self, &["PERSIST".to_owned(), key]);
             }
             7..11 => {
@@ -186,6 +222,7 @@ fn contents(server: &Server, ms: u64) -> BTreeMap<String, (String, Vec<String>, 
             let value = match kind.as_str() {
                 "string" => vec![send(&mut connection, &["GET", &key])],
                 "list" => send(&mut connection, &["LRANGE", &key, "0", "-1"]),
+                "zset" => send(&mut connection, &["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
                 _ => panic!("{key} is a {kind}"),
             };
             contents.insert(format!("{database}:{key}"), (kind, value, expire_at_ms));
@@ -302,6 +339,8 @@ fn copies_are_the_same_where_a_ttl_ends_within_a_script() {
                     redis.call('RPUSH', key .. '+', 'x')
                     redis.call('PEXPIRE', key .. '+', 1)
                   end
+                  redis.call('RL.LEASE', 'l1', 5, 1, 'a')
+                  redis.call('PEXPIRE', 'l1', 1)
                   for _ = 1, 2000000 do end
                   for _, more in ipairs({'', '+'}) do
                     redis.pcall('RL.FIXED', 'f1' .. more, 5, 600000)
@@ -309,6 +348,7 @@ fn copies_are_the_same_where_a_ttl_ends_within_a_script() {
                     redis.pcall('RL.SLIDE', 's1' .. more, 5, 3153600000000)
                     redis.pcall('RL.SLIDE', 'e1' .. more, 5, 600000, 'EXACT')
                   end
+                  redis.pcall('RL.ALL', 2, 'l1', 'f3', 'LEASE', 5, 600000, 'b', 'FIXED', 5, 600000)
                   return redis.call('RL.FIXED', 'f2', 5, 600000)";
     let mut connection = primary.connect();
     let _: Value = send(&mut connection, &["EVAL", script, "0"]);
@@ -330,6 +370,57 @@ const ENDLESS: [(&str, &str, u64); 5] = [
     ("e", "RL.SLIDE e 10000 3600000 EXACT COST 2", 2),
     ("small", "RL.FIXED small 100 3600000", 1),
 ];
+
+/// What is charged together is there together, however the server ends.
+#[test]
+fn several_limits_are_all_there_or_none_when_the_server_is_killed() {
+    const CLIENTS: u64 = 4;
+    let options = Options::new()
+        .arg("appendonly", "yes")
+        .arg("appendfsync", "always");
+    let admitted = AtomicU64::new(0);
+    let mut dir = TempDir::new().unwrap();
+    for round in 1..=2 {
+        let server = options.clone().start_in(dir);
+        let clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+        let mut control = server.connect();
+        dir = thread::scope(|scope| {
+            for (client, mut connection) in clients.into_iter().enumerate() {
+                let admitted = &admitted;
+                scope.spawn(move || {
+                    for n in 0.. {
+                        let call = format!(
+                            "RL.ALL 3 f e l FIXED 10000 3600000 SLIDE 10000 3600000 EXACT \
+                             LEASE 10000 3600000 {round}:{client}:{n}"
+                        );
+                        let words: Vec<&str> = call.split_whitespace().collect();
+                        let reply = try_send::<(i64, i64, Vec<[i64; 5]>)>(&mut connection, &words);
+                        let Ok((allowed, ..)) = reply else { return };
+                        assert_eq!(allowed, 1);
+                        admitted.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            if round == 2 {
+                send::<()>(&mut control, &["BGREWRITEAOF"]);
+            }
+            wait_until("answers", || admitted.load(Relaxed) >= round * 200);
+            server.kill()
+        });
+        let server = options.clone().start_in(dir);
+        let mut connection = server.connect();
+        let count: u64 = send(&mut connection, &["GET", "f"]);
+        assert_eq!(send::<u64>(&mut connection, &["LLEN", "e"]), count);
+        assert_eq!(send::<u64>(&mut connection, &["ZCARD", "l"]), count);
+        // Each client may have had one call in the air at each kill.
+        let admitted = admitted.load(Relaxed);
+        assert!(
+            (admitted..=admitted + CLIENTS * round).contains(&count),
+            "{count}"
+        );
+        dir = server.kill();
+    }
+}
 
 /// What is used of each of [`ENDLESS`].
 fn used(server: &Server) -> [u64; 5] {
@@ -449,15 +540,24 @@ fn save_points_count_the_calls() {
 }
 
 /// One call per form, with a key to be put in.
-const FORMS: [(&str, &str); 4] = [
+const FORMS: [(&str, &str); 5] = [
+    ("l", "RL.LEASE KEY 10 60000"),
     ("f", "RL.FIXED KEY 10 60000"),
     ("t", "RL.TOKEN KEY 10 1 6000"),
     ("s", "RL.SLIDE KEY 10 60000"),
     ("e", "RL.SLIDE KEY 10 60000 EXACT"),
 ];
 
-fn call(connection: &mut Connection, form: &str, key: &str) -> [i64; 5] {
-    ask(connection, &form.replace("KEY", key))
+/// A call that takes so many units, or a lease of that name.
+fn call(connection: &mut Connection, form: &str, key: &str, cost: u64) -> [i64; 5] {
+    let word = match form.starts_with("RL.LEASE") {
+        true => "id",
+        false => "COST ",
+    };
+    ask(
+        connection,
+        &format!("{} {word}{cost}", form.replace("KEY", key)),
+    )
 }
 
 /// Uses six of ten units of every form, now and ten seconds later.
@@ -466,8 +566,7 @@ fn fill(server: &Server) -> Connection {
     for us in [T0, T0 + 10 * SECOND] {
         server.set_clock(us);
         for (key, form) in FORMS {
-            let form = format!("{form} COST 3");
-            assert_eq!(call(&mut connection, &form, key)[0], 1);
+            assert_eq!(call(&mut connection, form, key, 3)[0], 1);
         }
     }
     connection
@@ -491,10 +590,9 @@ fn goes_on_as(
         stayed_at.set_clock(T0 + second * SECOND);
         moved_at.set_clock(T0 + second * SECOND);
         for cost in [9, 3, 1, 1, 1] {
-            let form = format!("{form} COST {cost}");
-            let expected = call(stayed, &form, keys[0]);
+            let expected = call(stayed, form, keys[0], cost);
             assert_eq!(
-                call(moved, &form, keys[1]),
+                call(moved, form, keys[1], cost),
                 expected,
                 "{form} at {second} s"
             );
@@ -528,7 +626,7 @@ fn a_limiter_that_is_copied_renamed_moved_or_restored_goes_on() {
                     send::<()>(&mut moved, &["COPY", key, at]);
                     // The original is independent of its copy.
                     let before = snapshot(&mut moved, key);
-                    call(&mut moved, form, at);
+                    call(&mut moved, form, at, 1);
                     assert_eq!(snapshot(&mut moved, key), before, "{form}");
                     send::<()>(&mut moved, &["COPY", key, at, "REPLACE"]);
                 }
@@ -541,7 +639,7 @@ fn a_limiter_that_is_copied_renamed_moved_or_restored_goes_on() {
                 "SWAPDB" => {
                     at = key;
                     send::<()>(&mut moved, &["SWAPDB", "0", "5"]);
-                    assert_eq!(call(&mut moved, form, key)[2], 9, "{form}: a new one");
+                    assert_eq!(call(&mut moved, form, key, 1)[2], 9, "{form}: a new one");
                     send::<()>(&mut moved, &["SELECT", "5"]);
                 }
                 "RESTORE" => {

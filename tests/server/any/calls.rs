@@ -4,7 +4,7 @@ use std::thread;
 
 use redis::Value;
 
-use support::{Server, ask, send};
+use support::{Server, ask, ask_all, send};
 
 fn admitted_of(server: &Server, threads: usize, calls: usize, line: &'static str) -> i64 {
     let callers: Vec<_> = (0..threads)
@@ -45,6 +45,36 @@ fn concurrent_callers_share_one_limit() {
 }
 
 #[test]
+fn concurrent_callers_share_several_limits() {
+    let server = Server::start();
+    let callers = 40;
+    let admitted: i64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..callers)
+            .map(|caller| {
+                let mut connection = server.connect();
+                let call = format!(
+                    "RL.ALL 4 {{k}}f {{k}}t {{k}}e {{k}}l FIXED 1000 3600000 \
+                     TOKEN 90 1 31536000000 COST 2 SLIDE 50 3600000 EXACT \
+                     LEASE 17 3600000 {caller}"
+                );
+                scope.spawn(move || ask_all(&mut connection, &call).0)
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    assert_eq!(admitted, 17);
+    let mut connection = server.connect();
+    assert_eq!(send::<i64>(&mut connection, &["GET", "{k}f"]), 17);
+    assert_eq!(send::<i64>(&mut connection, &["LLEN", "{k}e"]), 17);
+    assert_eq!(send::<i64>(&mut connection, &["ZCARD", "{k}l"]), 17);
+    let bucket = "RL.PEEK {k}t TOKEN 90 1 31536000000";
+    assert_eq!(ask(&mut connection, bucket)[2], 90 - 2 * 17);
+}
+
+#[test]
 fn keys_are_independent() {
     let server = Server::start();
     let mut connection = server.connect();
@@ -76,6 +106,7 @@ fn the_server_knows_the_commands() {
         ("rl.fixed", -4, vec!["write", "fast"]),
         ("rl.token", -5, vec!["write", "fast"]),
         ("rl.slide", -4, vec!["write"]),
+        ("rl.lease", -5, vec!["write"]),
     ] {
         let info: Vec<Value> = send(&mut connection, &["COMMAND", "INFO", name]);
         let Value::Array(info) = &info[0] else {

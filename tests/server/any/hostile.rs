@@ -65,7 +65,64 @@ fn every_key_name_works() {
             assert_eq!(found, kind);
             send_bytes::<()>(&mut connection, &[b"DEL", &key]).unwrap();
         }
+        for id in [b"a", b"b"] {
+            let words: [&[u8]; 5] = [b"RL.LEASE", &key, b"2", b"3600000", id];
+            let reply: Vec<i64> = send_bytes(&mut connection, &words).unwrap();
+            assert_eq!(reply[..2], [1, 2]);
+        }
+        send_bytes::<()>(&mut connection, &[b"DEL", &key]).unwrap();
+        let words: [&[u8]; 9] = [
+            b"RL.ALL", b"2", &key, b"other", b"FIXED", b"2", b"3600000", b"SLIDE", b"2",
+        ];
+        let words = [&words[..], &[b"3600000", b"EXACT"]].concat();
+        for allowed in [1, 1, 0] {
+            let reply: Vec<Value> = send_bytes(&mut connection, &words).unwrap();
+            assert_eq!(reply[0], Value::Int(allowed));
+        }
+        send_bytes::<()>(&mut connection, &[b"DEL", &key, b"other"]).unwrap();
     }
+}
+
+/// In each place of a call on leases or on several limits: an answer, or one of our errors.
+#[test]
+fn every_word_of_a_lease_and_of_several_limits_gets_an_answer() {
+    let server = Server::start();
+    let mut connection = server.connect();
+    for call in [
+        "RL.LEASE k 5 60000 me",
+        "RL.LEASE k 5 60000 me RENEW",
+        "RL.PEEK k LEASE 5 60000 me",
+        "RL.ALL 2 k l FIXED 5 60000 COST 1 LEASE 5 60000 me RELEASE",
+        "RL.ALL 3 k l m TOKEN 5 1 60000 FORCE SLIDE 5 60000 REFUND 1 SLIDE 5 60000 EXACT",
+    ] {
+        let parts: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
+        for at in 1..=parts.len() {
+            for word in hostile_words() {
+                let mut words = parts.clone();
+                if at < words.len() {
+                    words[at] = &word;
+                } else {
+                    words.push(&word);
+                }
+                if let Err(error) = send_bytes::<Vec<Value>>(&mut connection, &words) {
+                    let text = error_text(&error);
+                    assert!(
+                        text.starts_with("ERR invalid rate limit policy")
+                            || text == "ERR syntax error"
+                            || text.starts_with("WRONGTYPE ")
+                            || text.starts_with("INVALIDSTATE "),
+                        "{text}"
+                    );
+                }
+                // A key may have got a name of these.
+                send::<()>(&mut connection, &["FLUSHDB"]);
+            }
+        }
+    }
+    let mut many: Vec<&[u8]> = vec![b"RL.ALL", b"32"];
+    many.extend(std::iter::repeat_n(b"FIXED".as_slice(), 100_000));
+    assert!(send_bytes::<Value>(&mut connection, &many).is_err());
+    assert_eq!(send::<String>(&mut connection, &["PING"]), "PONG");
 }
 
 #[test]
