@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use redis::{Connection, Value};
+use redis::{Connection, FromRedisValue, Value};
 
-use support::{Options, Server, ask, error, error_text, free_port, send, try_send, wait_until};
+use support::{
+    AnswerOfAll, Options, Server, ask, ask_all, error, error_text, free_port, send, try_send,
+    wait_until,
+};
 
 /// Primaries that share the slots evenly.
 struct Cluster {
@@ -92,7 +95,7 @@ fn redirection(text: &str, slot: u16) -> Option<(&str, &str)> {
 }
 
 /// Every form of the commands, on a key.
-fn forms(key: &str) -> [String; 8] {
+fn forms(key: &str) -> [String; 11] {
     [
         format!("RL.FIXED {key} 5 3600000"),
         format!("RL.FIXED {key} 5 3600000 COST 6"),
@@ -102,6 +105,9 @@ fn forms(key: &str) -> [String; 8] {
         format!("RL.SLIDE {key} 5 3600000 COST 2 EXACT"),
         format!("RL.PEEK {key} TOKEN 5 1 3600000"),
         format!("RL.PEEK {key} SLIDE 5 3600000 EXACT"),
+        format!("RL.PEEK {key} LEASE 5 3600000 me"),
+        format!("RL.LEASE {key} 5 3600000 me"),
+        format!("RL.LEASE {key} 5 3600000 me RELEASE"),
     ]
 }
 
@@ -162,6 +168,84 @@ fn the_wrong_node_says_where_the_key_is_and_hash_tags_keep_keys_together() {
     assert_eq!(left, 0);
 }
 
+#[test]
+fn several_limits_have_to_be_in_one_slot_and_are_where_that_is() {
+    let cluster = Cluster::start();
+    let mut nodes = cluster.connect();
+    let slot = slot_of(&mut nodes[0], "{t}:");
+    let owner = owner_of(slot);
+    let policies = "FIXED 5 3600000 SLIDE 5 3600000 EXACT LEASE 5 3600000 me";
+    for (node, connection) in nodes.iter_mut().enumerate() {
+        let call = format!("RL.ALL 3 {{t}}:f {{t}}:e {{t}}:l {policies}");
+        if node == owner {
+            assert_eq!(ask_all(connection, &call).0, 1);
+        } else {
+            let text = error(connection, &call);
+            let (kind, address) = redirection(&text, slot).expect("a redirection");
+            assert_eq!((kind, cluster.at(address)), ("MOVED", owner), "{text}");
+        }
+        // Wherever the one that is elsewhere stands, and however many are of this node.
+        for keys in ["{t}:f {t}:e a", "{t}:f a {t}:l", "a {t}:e {t}:l", "a b c"] {
+            let text = error(connection, &format!("RL.ALL 3 {keys} {policies}"));
+            assert!(text.starts_with("CROSSSLOT "), "{keys}: {text}");
+        }
+    }
+    let node = &mut nodes[owner];
+    assert_eq!(send::<i64>(node, &["GET", "{t}:f"]), 1);
+    assert_eq!(send::<usize>(node, &["DBSIZE"]), 3);
+    // What the server can't find keys in is an error of ours.
+    for (call, code) in [
+        (
+            "RL.ALL 0 a FIXED 1 1",
+            "ERR invalid rate limit policy: numkeys",
+        ),
+        (
+            "RL.ALL 33 a FIXED 1 1",
+            "ERR invalid rate limit policy: numkeys",
+        ),
+        ("RL.ALL 9 a FIXED 1 1", "ERR syntax error"),
+    ] {
+        let text = error(node, call);
+        assert!(text.starts_with(code), "{call}: {text}");
+    }
+
+    // While the slot moves: all here, all there, or neither.
+    let to = (owner + 1) % 3;
+    let ids = [owner, to].map(|node| send::<String>(&mut nodes[node], &["CLUSTER", "MYID"]));
+    run(
+        &mut nodes[to],
+        &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]),
+    );
+    run(
+        &mut nodes[owner],
+        &format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]),
+    );
+    let call = format!("RL.ALL 3 {{t}}:f {{t}}:e {{t}}:l {policies}");
+    assert_eq!(ask_all(&mut nodes[owner], &call).0, 1);
+    let port = cluster.nodes[to].port();
+    for (moved, key) in ["{t}:f", "{t}:e", "{t}:l"].into_iter().enumerate() {
+        let text = match moved {
+            0 => String::new(),
+            _ => error(&mut nodes[owner], &call),
+        };
+        assert!(moved == 0 || text.starts_with("TRYAGAIN "), "{text}");
+        run(&mut nodes[to], "ASKING");
+        let text = error(&mut nodes[to], &call);
+        assert!(text.starts_with("TRYAGAIN "), "{text}");
+        run(
+            &mut nodes[owner],
+            &format!("MIGRATE 127.0.0.1 {port} {key} 0 10000"),
+        );
+    }
+    let text = error(&mut nodes[owner], &call);
+    let asked = redirection(&text, slot).expect("a redirection");
+    assert_eq!((asked.0, cluster.at(asked.1)), ("ASK", to), "{text}");
+    run(&mut nodes[to], "ASKING");
+    let (allowed, _, replies) = ask_all(&mut nodes[to], &call);
+    let left: Vec<i64> = replies.iter().map(|reply| reply[2]).collect();
+    assert_eq!((allowed, left), (1, vec![2, 2, 4]));
+}
+
 /// More than eight units leave by a command of the server's, which has to be let in as ours was.
 #[test]
 fn many_units_leave_on_a_node_that_takes_the_slot_over() {
@@ -185,6 +269,26 @@ fn many_units_leave_on_a_node_that_takes_the_slot_over() {
     }
     run(node, "ASKING");
     assert_eq!(send::<i64>(node, &["LLEN", "k"]), 2);
+    // The same for leases that are over, of which the server is asked for more than one number.
+    run(node, "ASKING");
+    run(node, "DEL k");
+    let leases: String = (0..30)
+        .map(|n| format!(" {} id{n}", 1_000_000_000_000_u64 + n))
+        .collect();
+    let live: String = (0..30)
+        .map(|n| format!(" {} live{n}", 9_999_999_999_000_u64 + n))
+        .collect();
+    for line in [&format!("ZADD k{leases}{live}"), "PEXPIRE k 3600000"] {
+        run(node, "ASKING");
+        run(node, line);
+    }
+    for (limit, allowed) in [(15, 0), (31, 1)] {
+        run(node, "ASKING");
+        let reply = ask(node, &format!("RL.LEASE k {limit} 3600000 new"));
+        assert_eq!(reply[..3], [allowed, limit, 0]);
+    }
+    run(node, "ASKING");
+    assert_eq!(send::<i64>(node, &["ZCARD", "k"]), 31);
 }
 
 #[test]
@@ -208,18 +312,24 @@ struct Caller<'a> {
 
 impl Caller<'_> {
     /// The reply to a call, and the node that gave it.
-    fn call(&mut self, slot: u16, line: &str) -> ([i64; 5], usize) {
+    fn call<T: FromRedisValue>(&mut self, slot: u16, line: &str) -> (T, usize) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (mut at, mut asking) = (self.home, false);
-        for _ in 0..1_000 {
+        for _ in 0..10_000 {
             let node = &mut self.nodes[at];
             if asking {
                 run(node, "ASKING");
             }
-            let text = match try_send::<Vec<i64>>(node, &words) {
-                Ok(reply) => return (reply.try_into().expect("five integers"), at),
+            let text = match try_send::<T>(node, &words) {
+                Ok(reply) => return (reply, at),
                 Err(error) => error_text(&error),
             };
+            // Some of its keys are here, and some are there.
+            if text.starts_with("TRYAGAIN ") {
+                thread::yield_now();
+                (at, asking) = (self.home, false);
+                continue;
+            }
             match redirection(&text, slot) {
                 Some(("MOVED", address)) => {
                     at = self.cluster.at(address);
@@ -233,9 +343,9 @@ impl Caller<'_> {
     }
 }
 
-/// A limiter that is called by many while its slot moves.
+/// A limiter, or several in one call, that is called by many while its slot moves.
 struct Moving {
-    key: &'static str,
+    keys: &'static [&'static str],
     call: &'static str,
     /// Units admitted so far, by all callers.
     admitted: AtomicU64,
@@ -247,13 +357,36 @@ const LIMIT: u64 = 1_200;
 const STEPS: u64 = 6;
 const PART: u64 = LIMIT / (STEPS + 1);
 
-/// None of them gives anything back while the test runs.
-const MOVING: [(&str, &str); 4] = [
-    ("{move}:fixed", "RL.FIXED {move}:fixed 1200 3600000"),
-    ("{move}:token", "RL.TOKEN {move}:token 1200 1 2628000000"),
-    ("{move}:slide", "RL.SLIDE {move}:slide 1200 3153600000000"),
-    ("{move}:exact", "RL.SLIDE {move}:exact 1200 3600000 EXACT"),
+/// None of them gives anything back while the test runs. `?` is the cost.
+const MOVING: [(&[&str], &str); 5] = [
+    (
+        &["{move}:fixed"],
+        "RL.FIXED {move}:fixed 1200 3600000 COST ?",
+    ),
+    (
+        &["{move}:token"],
+        "RL.TOKEN {move}:token 1200 1 2628000000 COST ?",
+    ),
+    (
+        &["{move}:slide"],
+        "RL.SLIDE {move}:slide 1200 3153600000000 COST ?",
+    ),
+    (
+        &["{move}:exact"],
+        "RL.SLIDE {move}:exact 1200 3600000 EXACT COST ?",
+    ),
+    (
+        &["{move}:1", "{move}:2", "{move}:3", "{move}:4", "{move}:5"],
+        "RL.ALL 5 {move}:1 {move}:2 {move}:3 {move}:4 {move}:5 FIXED 1200 3600000 COST ? \
+         TOKEN 1200 1 2628000000 COST ? SLIDE 1200 3153600000000 COST ? \
+         SLIDE 1200 3600000 EXACT COST ? LEASE 9 3600000 me",
+    ),
 ];
+
+/// The first integer of a reply: whether a call was admitted.
+fn is_admitted(reply: &Value) -> bool {
+    matches!(reply, Value::Array(parts) if parts[0] == Value::Int(1))
+}
 
 /// How a slot is moved: over `nodes`, from one to another.
 type Move = fn(&Cluster, &mut [Connection; 3], u16, usize, usize);
@@ -265,8 +398,8 @@ fn limits_hold_while(pace: u64, move_slot: Move) {
     let mut nodes = cluster.connect();
     let slot = slot_of(&mut nodes[0], "{move}");
     let first = owner_of(slot);
-    let limiters = MOVING.map(|(key, call)| Moving {
-        key,
+    let limiters = MOVING.map(|(keys, call)| Moving {
+        keys,
         call,
         admitted: AtomicU64::new(0),
         by_node: [const { AtomicU64::new(0) }; 3],
@@ -300,9 +433,9 @@ fn limits_hold_while(pace: u64, move_slot: Move) {
                         // refused.
                         let takes = has_part && (!moving || round % pace == 0);
                         let cost = if takes { 1 } else { LIMIT };
-                        let (reply, node) =
-                            caller.call(slot, &format!("{} COST {cost}", limiter.call));
-                        if reply[0] == 1 {
+                        let call = limiter.call.replace('?', &cost.to_string());
+                        let (reply, node) = caller.call::<Value>(slot, &call);
+                        if is_admitted(&reply) {
                             limiter.admitted.fetch_add(cost, Ordering::SeqCst);
                             limiter.by_node[node].fetch_add(cost, Ordering::SeqCst);
                             refused = 0;
@@ -333,11 +466,23 @@ fn limits_hold_while(pace: u64, move_slot: Move) {
             "{}: {by_node:?}",
             limiter.call
         );
-        assert_eq!(ask(&mut nodes[first], limiter.call)[..3], [0, 1_200, 0]);
-        assert!(send::<i64>(&mut nodes[first], &["PTTL", limiter.key]) > 0);
+        let call = limiter.call.replace('?', "1");
+        if limiter.keys.len() == 1 {
+            assert_eq!(ask(&mut nodes[first], &call)[..3], [0, 1_200, 0]);
+        } else {
+            let (allowed, _, replies): AnswerOfAll = ask_all(&mut nodes[first], &call);
+            assert_eq!(allowed, 0);
+            let told: Vec<&[i64]> = replies.iter().map(|reply| &reply[..3]).collect();
+            assert_eq!(told[..4], [[0, 1_200, 0]; 4]);
+            assert_eq!(told[4], [1, 9, 8]);
+        }
+        for key in limiter.keys {
+            assert!(send::<i64>(&mut nodes[first], &["PTTL", key]) > 0);
+        }
     }
+    let all_keys: usize = MOVING.iter().map(|(keys, _)| keys.len()).sum();
     for (node, connection) in nodes.iter_mut().enumerate() {
-        let keys = if node == first { MOVING.len() } else { 0 };
+        let keys = if node == first { all_keys } else { 0 };
         wait_until("the keys to be where they belong", || {
             send::<usize>(connection, &["DBSIZE"]) == keys
         });
@@ -404,7 +549,7 @@ fn limits_hold_while_a_slot_moves_as_a_whole() {
         );
         wait_until("the slot to move", || {
             nodes.iter_mut().enumerate().all(|(node, connection)| {
-                let words = ["TYPE", MOVING[0].0];
+                let words = ["TYPE", MOVING[0].0[0]];
                 match try_send::<String>(connection, &words) {
                     Ok(_) => node == to,
                     Err(error) => redirection(&error_text(&error), slot)

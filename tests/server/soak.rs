@@ -13,7 +13,7 @@ use redis::Connection;
 
 use support::{DEADLINE, Server, T0, info, send, wait_until};
 
-/// New keys between two moves of the clock: a quarter of each form.
+/// New keys between two moves of the clock: a fifth of each form.
 const LOT: u64 = 2_000;
 /// What the clock moves on by.
 const STEP_US: u64 = 100_000;
@@ -143,14 +143,18 @@ impl Soak {
     }
 
     /// Three calls on each of so many new keys: two are admitted and take all there is, one is
-    /// refused. And one call on some that came a while ago, which may be gone.
+    /// refused. (Of leases: two are taken, and one is renewed or released.) And one call on some that came a while ago, which may be gone.
     fn come(&mut self, keys: u64) {
         let new = self.keys..self.keys + keys;
         self.keys = new.end;
         let mut pipe = redis::pipe();
         for n in new.clone() {
-            for cost in [1, 2, 1] {
-                pipe.add_command(call(n, cost));
+            for (nth, cost) in [1, 2, 1].into_iter().enumerate() {
+                let mut call = call(n, cost);
+                if n % 10 == 9 && nth == 2 {
+                    call.arg("RELEASE");
+                }
+                pipe.add_command(call);
             }
         }
         let old = new.map(|n| n.saturating_sub(n % 32 * LOT)).step_by(7);
@@ -160,9 +164,14 @@ impl Soak {
         let replies: Vec<[i64; 5]> = pipe.query(&mut self.connection).expect("decisions");
         self.calls += replies.len() as u64;
         let (fresh, again) = replies.split_at(keys as usize * 3);
-        for replies in fresh.chunks(3) {
+        for (n, replies) in (self.keys - keys..).zip(fresh.chunks(3)) {
             let decided: Vec<&[i64]> = replies.iter().map(|reply| &reply[..3]).collect();
-            assert_eq!(decided, [[1, 3, 2], [1, 3, 0], [0, 3, 0]]);
+            let expected = match n % 10 {
+                4 => [[1, 3, 2], [1, 3, 1], [1, 3, 1]],
+                9 => [[1, 3, 2], [1, 3, 1], [1, 3, 2]],
+                _ => [[1, 3, 2], [1, 3, 0], [0, 3, 0]],
+            };
+            assert_eq!(decided, expected);
         }
         assert_eq!(again.len(), old.count());
     }
@@ -225,10 +234,15 @@ impl Soak {
 fn call(n: u64, cost: u64) -> redis::Cmd {
     let window_ms = 100 + n * 37 % 901;
     let mut call = redis::Cmd::new();
-    match n % 4 {
+    match n % 5 {
         0 => call.arg("RL.FIXED").arg(n).arg(3).arg(window_ms),
         1 => call.arg("RL.TOKEN").arg(n).arg(3).arg(3).arg(window_ms),
         2 => call.arg("RL.SLIDE").arg(n).arg(3).arg(window_ms),
+        4 => {
+            let id = format!("id{cost}");
+            call.arg("RL.LEASE").arg(n).arg(3).arg(window_ms).arg(id);
+            return call;
+        }
         _ => call
             .arg("RL.SLIDE")
             .arg(n)
