@@ -110,7 +110,7 @@ fn an_admitted_call_does_what_each_command_does_and_a_refused_one_nothing() {
         us += random.below(most_us);
         server.set_clock(us);
         let mut chosen = Vec::new();
-        for kind in 0..1 + random.below(6) {
+        for kind in 0..=random.below(6) {
             // Two of a kind may be there.
             let kind_of = random.below(5);
             let key = format!("{kind}{}", ["f", "t", "s", "e", "l"][kind_of as usize]);

@@ -272,13 +272,13 @@ fn many_units_leave_on_a_node_that_takes_the_slot_over() {
     // The same for leases that are over, of which the server is asked for more than one number.
     run(node, "ASKING");
     run(node, "DEL k");
-    let leases: String = (0..30)
-        .map(|n| format!(" {} id{n}", 1_000_000_000_000_u64 + n))
-        .collect();
-    let live: String = (0..30)
-        .map(|n| format!(" {} live{n}", 9_999_999_999_000_u64 + n))
-        .collect();
-    for line in [&format!("ZADD k{leases}{live}"), "PEXPIRE k 3600000"] {
+    let leases = (0..30).map(|n| (format!("id{n}"), 1_000_000_000_000_u64 + n));
+    let live = (0..30).map(|n| (format!("live{n}"), 9_999_999_999_000_u64 + n));
+    let leases = leases
+        .chain(live)
+        .map(|(id, end_ms)| format!("{end_ms} {id}"));
+    let add = format!("ZADD k {}", leases.collect::<Vec<_>>().join(" "));
+    for line in [add.as_str(), "PEXPIRE k 3600000"] {
         run(node, "ASKING");
         run(node, line);
     }

@@ -349,10 +349,9 @@ fn a_damaged_score_of_ones_own_is_invalid() {
 fn make_leases(connection: &mut Connection, now_ms: u64, count: u64) {
     for first in (0..count).step_by(1_000) {
         let last = count.min(first + 1_000);
-        let members: String = (first..last)
-            .map(|n| format!(" {} id{n}", now_ms + (n + 1) * 100))
-            .collect();
-        run(connection, &format!("ZADD k{members}"));
+        let leases = (first..last).map(|n| format!("{} id{n}", now_ms + (n + 1) * 100));
+        let leases = leases.collect::<Vec<_>>().join(" ");
+        run(connection, &format!("ZADD k {leases}"));
     }
     run(connection, "PEXPIRE k 86400000");
 }

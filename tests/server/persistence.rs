@@ -550,9 +550,10 @@ const FORMS: [(&str, &str); 5] = [
 
 /// A call that takes so many units, or a lease of that name.
 fn call(connection: &mut Connection, form: &str, key: &str, cost: u64) -> [i64; 5] {
-    let word = match form.starts_with("RL.LEASE") {
-        true => "id",
-        false => "COST ",
+    let word = if form.starts_with("RL.LEASE") {
+        "id"
+    } else {
+        "COST "
     };
     ask(
         connection,

@@ -927,9 +927,10 @@ fn a_long_key_is_not_multiplied_on_the_stream() {
             (T0 + 60 * SECOND, 10_000),
         ] {
             stream.server.set_clock(at_us);
-            let words = match form.starts_with("RL.LEASE") {
-                true => format!("id{cost}"),
-                false => format!("COST {cost}"),
+            let words = if form.starts_with("RL.LEASE") {
+                format!("id{cost}")
+            } else {
+                format!("COST {cost}")
             };
             ask(&mut stream.connection, &format!("{call} {words}"));
             let sent: usize = stream.sent().iter().map(String::len).sum();
