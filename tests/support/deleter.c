@@ -1,5 +1,6 @@
 /* A module that deletes each key on which a call was refused, as soon as it is told; and the keys
- * that its arguments name, as soon as entries of any list or sorted set are removed by a range. */
+ * that its arguments name, as soon as entries of any list or sorted set are removed by a range, or a
+ * key has expired. Not the key at hand: there, the server itself goes on with what it has told of. */
 
 #include <stddef.h>
 #include <string.h>
@@ -8,11 +9,18 @@ typedef struct Ctx Ctx;
 typedef struct Key Key;
 typedef struct String String;
 
-enum { OK = 0, WRITE = 2, NOTIFY_LIST = 1 << 4, NOTIFY_ZSET = 1 << 7, NOTIFY_MODULE = 1 << 13 };
+enum { OK = 0, WRITE = 2 };
+enum {
+    NOTIFY_LIST = 1 << 4,
+    NOTIFY_ZSET = 1 << 7,
+    NOTIFY_EXPIRED = 1 << 8,
+    NOTIFY_MODULE = 1 << 13
+};
 
 static Key *(*OpenKey)(Ctx *, String *, int);
 static int (*DeleteKey)(Key *);
 static void (*CloseKey)(Key *);
+static int (*StringCompare)(String *, String *);
 
 enum { MOST = 8 };
 static String *victims[MOST];
@@ -29,8 +37,10 @@ static void delete(Ctx *ctx, String *name) {
 static int told(Ctx *ctx, int type, const char *event, String *name) {
     if (type == NOTIFY_MODULE) {
         delete(ctx, name);
-    } else if (strcmp(event, "ltrim") == 0 || strncmp(event, "zremrange", 9) == 0) {
-        for (int i = 0; i < count; i++) delete(ctx, victims[i]);
+    } else if (type == NOTIFY_EXPIRED || strcmp(event, "ltrim") == 0 ||
+               strncmp(event, "zremrange", 9) == 0) {
+        for (int i = 0; i < count; i++)
+            if (StringCompare(victims[i], name) != 0) delete(ctx, victims[i]);
     }
     return OK;
 }
@@ -46,6 +56,7 @@ int RedisModule_OnLoad(Ctx *ctx, String **argv, int argc) {
     get("RedisModule_SetModuleAttribs", &SetModuleAttribs);
     get("RedisModule_SubscribeToKeyspaceEvents", &Subscribe);
     get("RedisModule_CreateStringFromString", &CreateStringFromString);
+    get("RedisModule_StringCompare", &StringCompare);
     get("RedisModule_OpenKey", &OpenKey);
     get("RedisModule_DeleteKey", &DeleteKey);
     get("RedisModule_CloseKey", &CloseKey);
@@ -53,5 +64,5 @@ int RedisModule_OnLoad(Ctx *ctx, String **argv, int argc) {
     /* Kept for as long as the server runs. */
     for (; count < argc && count < MOST; count++)
         victims[count] = CreateStringFromString(NULL, argv[count]);
-    return Subscribe(ctx, NOTIFY_LIST | NOTIFY_ZSET | NOTIFY_MODULE, told);
+    return Subscribe(ctx, NOTIFY_LIST | NOTIFY_ZSET | NOTIFY_EXPIRED | NOTIFY_MODULE, told);
 }
