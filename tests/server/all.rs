@@ -809,6 +809,65 @@ fn another_module_may_delete_any_key_of_the_call_meanwhile() {
     }
 }
 
+/// A key that is over goes when the call looks at it. Whoever hears of that may delete one that the
+/// call has looked at before: it is judged as absent then.
+#[test]
+fn another_module_may_delete_a_key_of_the_call_when_another_expires() {
+    let deleter = c_library("deleter");
+    for victim in KEYS_OF_ALL {
+        let server = Options::new()
+            .clock(T0)
+            .arg("loadmodule", deleter.to_str().expect("a path"))
+            .word(victim)
+            .start();
+        let mut connection = server.connect();
+        for _ in 0..20 {
+            server.set_clock(T0);
+            run(&mut connection, "FLUSHALL");
+            for _ in 0..2 {
+                assert_eq!(ask_all(&mut connection, ALL).0, 1);
+            }
+            run(&mut connection, "SET over x PX 1000");
+            server.set_clock(T0 + 2 * SECOND);
+            let call = format!("{ALL} FIXED 5 60000");
+            let call = call.replace("RL.ALL 5 f t s e l", "RL.ALL 6 f t s e l over");
+            let (allowed, _, replies) = ask_all(&mut connection, &call);
+            assert_eq!((allowed, replies[5][2]), (1, 4));
+            for ((key, is_victim), reply) in KEYS_OF_ALL
+                .iter()
+                .map(|key| (key, *key == victim))
+                .zip(&replies)
+            {
+                let left = if is_victim || *key == "l" { 4 } else { 2 };
+                assert_eq!(reply[2], left, "{key} without {victim}");
+                let ttl_ms: i64 = send(&mut connection, &["PTTL", key]);
+                assert!(ttl_ms > 0, "{key} without {victim}: {ttl_ms}");
+            }
+        }
+        assert_eq!(info(&mut connection, "rl_health", "rl_internal_errors"), 0);
+    }
+}
+
+/// What is deleted between the decision and the change is made anew, with a TTL as any key has.
+#[test]
+fn a_key_of_the_call_that_another_module_deletes_comes_back_with_a_ttl() {
+    let deleter = c_library("deleter");
+    let server = Options::new()
+        .clock(T0)
+        .arg("loadmodule", deleter.to_str().expect("a path"))
+        .word("e")
+        .word("l")
+        .start();
+    let mut connection = server.connect();
+    let swapped = "RL.ALL 2 l e LEASE 100 60000 me SLIDE 100 60000 EXACT";
+    for (call, deleted) in [(MANY_LEAVE, "l"), (swapped, "e")] {
+        many_leave(&server, &mut connection);
+        assert_eq!(ask_all(&mut connection, call).0, 1);
+        let ttl_ms: i64 = send(&mut connection, &["PTTL", deleted]);
+        assert!(ttl_ms >= 60_000, "{deleted}: {ttl_ms}");
+    }
+}
+
 /// One that deletes each key on which a call was refused.
 #[test]
 fn another_module_may_delete_the_keys_that_stood_in_the_way() {
