@@ -199,7 +199,7 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
             "RL.LEASE k 1 1 id RELEASE",
             "RL.PEEK k LEASE 1 1 id",
             "RL.ALL 2 k hash FIXED 1 1 LEASE 1 1 id",
-            "RL.ALL 2 k k FIXED 1 1 LEASE 1 1 id",
+            "RL.ALL 2 k l FIXED 1 1 LEASE 1 1 id",
         ] {
             assert_eq!(error(&mut connection, call), CLOCK, "{call} at {us}");
         }
@@ -208,6 +208,8 @@ fn a_clock_outside_sixteen_digits_is_an_error() {
             argument.starts_with("ERR invalid rate limit policy"),
             "arguments come first"
         );
+        let argument = error(&mut connection, "RL.ALL 2 k k FIXED 1 1 FIXED 1 1");
+        assert!(argument.ends_with("keys must differ"), "{argument}");
         assert_eq!(error(&mut connection, "RL.FIXED hash 1 1"), CLOCK);
     }
     for us in [FIRST, LAST] {
