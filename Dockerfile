@@ -1,6 +1,7 @@
 # A Redis server with the redis-rl module:
 #
-#   docker build -t redis-rl . && docker run -p 6379:6379 redis-rl
+#   docker build -t redis-rl .
+#   docker run --name limiter -p 127.0.0.1:6379:6379 -v limiter-data:/data redis-rl
 #
 # Other servers, by their official images (those on Debian, not on Alpine):
 #
@@ -38,42 +39,27 @@ RUN touch src/lib.rs \
 
 FROM ${REDIS_IMAGE}
 COPY --from=build /out/libredis_rl.so /usr/local/lib/redis-rl/libredis_rl.so
+COPY scripts/image/with-module scripts/image/health /usr/local/lib/redis-rl/
 
-# Adds the module to whatever server is started, with any options or configuration file, and
-# leaves the rest to the entry point of the base image: it gives /data to the image's own user
-# (redis or valkey) and runs the server as that user, so there is no USER here. The module lies
-# outside the folder that the one of Redis 8 loads by itself: this way is the same on every
-# base, and a server that is told to load a module twice stops. Therefore, too, nothing is
-# added where the command line or the configuration file (CONFIG REWRITE puts it there, at a
-# sentinel's failover too) has the module already. A sentinel gets no module.
-RUN printf '%s\n' \
-      '#!/bin/sh' \
-      'module=/usr/local/lib/redis-rl/libredis_rl.so' \
-      'server=redis-server' \
-      'if command -v valkey-server >/dev/null; then' \
-      '  server=valkey-server' \
-      'fi' \
-      'case "${1:--}" in' \
-      '-* | *.conf) set -- "$server" "$@" ;;' \
-      'redis-server | valkey-server | */redis-server | */valkey-server) shift && set -- "$server" "$@" ;;' \
-      '*) exec docker-entrypoint.sh "$@" ;;' \
-      'esac' \
-      'for word in "$@"; do' \
-      '  case "$word" in' \
-      '  --sentinel | *libredis_rl.so*) exec docker-entrypoint.sh "$@" ;;' \
-      '  esac' \
-      'done' \
-      'if [ -f "${2-}" ] && grep -Eiq "^[[:space:]]*loadmodule[[:space:]].*libredis_rl[.]so" "$2"; then' \
-      '  exec docker-entrypoint.sh "$@"' \
-      'fi' \
-      'exec docker-entrypoint.sh "$@" --loadmodule "$module"' \
-      >/usr/local/bin/redis-rl-entrypoint.sh \
- && chmod 0755 /usr/local/bin/redis-rl-entrypoint.sh
-ENTRYPOINT ["redis-rl-entrypoint.sh"]
+# The server's program moves beside the module, and a script that adds the module takes its place.
+# The other names of that program (redis-sentinel, redis-check-aof) go on meaning the program.
+# Entry point, user and command stay those of the base image: it gives /data to its own user (redis
+# or valkey) and runs the server as that user, so there is no USER here. The module lies outside the
+# folder that the entry point of Redis 8 loads by itself: this way is the same on every base.
+RUN home=/usr/local/lib/redis-rl \
+ && server=$(readlink -f "$(command -v valkey-server || command -v redis-server)") \
+ && mv "$server" "$home/" \
+ && ln -s "$home/with-module" "$server" \
+ && for link in "${server%/*}"/*; do \
+      case "$link" in *-server) continue ;; esac; \
+      if [ "$(readlink -f "$link")" = "$home/with-module" ]; then \
+        ln -sf "$home/${server##*/}" "$link" || exit 1; \
+      fi; \
+    done \
+ && mkdir -m 1777 /run/redis-rl
 
-# A server that asks for a password is up as well.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-  CMD "$(command -v valkey-cli || command -v redis-cli)" ping | grep -Eq 'PONG|NOAUTH'
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["/usr/local/lib/redis-rl/health"]
 
 ARG REDIS_IMAGE
 ARG VERSION=unknown
