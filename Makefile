@@ -12,8 +12,8 @@ GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
 .PHONY: help build run free-port demo test lint test-unit test-every test-server test-servers test-upstream test-gateway \
-	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-several bench-worst bench-core \
-	instructions check-instructions release clean
+	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-several bench-worst \
+	bench-core instructions check-instructions release install package test-install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -166,6 +166,16 @@ release: build ## the module to give away: stripped, mode 0755, with its checksu
 	@chmod 0755 $(RELEASE)
 	@cd $(dir $(RELEASE)) && sha256sum $(notdir $(RELEASE)) > $(notdir $(RELEASE)).sha256
 	@scripts/check-release $(RELEASE) $$(scripts/setup server)
+
+install: build ## the module to where this machine's server may load it from, and checks that it does
+	@scripts/install $(MODULE)
+
+package: build ## a Debian package for Redis's and Valkey's module folders
+	@scripts/setup tool strip binutils
+	@scripts/package $(MODULE) $(dir $(RELEASE))
+
+test-install: package ## installs as docs/install.md says, under systemd in containers
+	tests/install $(MODULE) $(dir $(RELEASE))redis-rl_$(VERSION)_$$(dpkg --print-architecture).deb
 
 clean: ## removes what was built and fetched
 	cargo clean
