@@ -11,9 +11,9 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run free-port demo test lint test-unit test-every test-server test-servers test-upstream test-gateway \
-	test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick bench-several bench-worst \
-	bench-core instructions check-instructions release install package test-install clean
+.PHONY: help build run free-port demo test lint deny check-workflows test-unit test-every test-server test-servers \
+	test-upstream test-gateway test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick \
+	bench-several bench-worst bench-core instructions check-instructions release install package test-install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,12 @@ lint: ## formatting, lints and documentation; with CI set, warnings are errors
 	cargo clippy --locked --workspace --all-targets --quiet $(if $(CI),-- -D warnings)
 	RUSTDOCFLAGS="$(if $(CI),-D warnings)" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
+deny: ## licenses, sources and known vulnerabilities of the crates (deny.toml)
+	scripts/deny
+
+check-workflows: ## the workflows of .github, with actionlint and zizmor
+	scripts/check-workflows
+
 test-unit: ## the core, without a server
 	@scripts/setup build
 	cargo test --locked --lib --test core
@@ -83,9 +89,9 @@ test-gateway: build ## the example application, over HTTP, with the module in a 
 	@scripts/setup tool curl curl
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --package gateway
 
-test-servers: build ## the same on every supported server, fetched into .cache/servers
+test-servers: build ## the same on every supported server, fetched into .cache/servers; or on SERVERS
 	@scripts/setup fetch
-	scripts/servers/fetch
+	scripts/servers/fetch $(SERVERS)
 	@scripts/servers/each
 
 test-upstream: build ## the tests of the servers' own authors, with the module loaded; FORM=short for a few
