@@ -9,9 +9,9 @@
 use arrayvec::ArrayVec;
 
 use super::apply::{ask_for_memory, store_leases, store_log, store_text};
-use super::found::Found;
+use super::found::{Found, LeaseKey};
 use super::keys::{Key, Keys, List};
-use super::run::{LeaseKey, notify};
+use super::run::notify;
 use super::server::{OwnStr, Server, Str};
 use super::stats;
 use crate::clock::Timestamp;

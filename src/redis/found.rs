@@ -1,9 +1,12 @@
 //! What a call finds in a key.
 
 use super::keys::{Kind, List, Set, View};
+use super::server::Str;
 use crate::clock::Timestamp;
 use crate::error::Error;
+use crate::limiter::lease::{self, LeaseSet, Leases};
 use crate::limiter::text::Stored;
+use crate::request::LeaseCall;
 
 /// What was found in a key.
 #[derive(Clone, Copy)]
@@ -94,5 +97,51 @@ impl Found {
     /// Whether it counts, and not as absent.
     pub(super) fn is_live(self) -> bool {
         self.holds == Holds::State
+    }
+}
+
+/// A key of leases, as the call of one id sees it.
+pub(super) struct LeaseKey<'key> {
+    pub(super) found: Found,
+    set: Option<Set<'key>>,
+    own_end_ms: Option<u64>,
+}
+
+impl<'key> LeaseKey<'key> {
+    pub(super) const NOTHING: Self = Self {
+        found: Found::NOTHING,
+        set: None,
+        own_end_ms: None,
+    };
+
+    pub(super) fn look_up(key: &'key View<'_>, id: Str<'_>, now: Timestamp) -> Result<Self, Error> {
+        let (found, set) = Found::look_up_set(key, now)?;
+        let own_end_ms = match &set {
+            Some(set) => set.score(id)?,
+            None => None,
+        };
+        Ok(Self {
+            found,
+            set,
+            own_end_ms,
+        })
+    }
+
+    /// How many leases it holds.
+    pub(super) fn count(&self) -> u64 {
+        self.set.as_ref().map_or(0, Leases::count)
+    }
+
+    pub(super) fn at(
+        &mut self,
+        call: &LeaseCall<'_>,
+        now: Timestamp,
+    ) -> Result<LeaseSet<'_, Set<'key>>, Error> {
+        let stored = self.set.as_mut().map(|leases| lease::Stored {
+            leases,
+            own_end_ms: self.own_end_ms,
+            expire_at_ms: self.found.expire_at_ms,
+        });
+        LeaseSet::at(call.policy, call.hold, stored, now)
     }
 }

@@ -10,16 +10,14 @@
 //! before the next: see `all`.
 
 use super::apply::{ask_for_memory, store_leases, store_log, store_text};
-use super::found::Found;
-use super::keys::{Keys, List, Set, View};
+use super::found::{Found, LeaseKey};
+use super::keys::{Keys, List};
 use super::server::Str;
 use super::stats;
-use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::fixed::FixedWindow;
-use crate::limiter::lease::{self, LeaseSet, Leases};
 use crate::limiter::log::{Entries, Seen, SlidingLog};
 use crate::limiter::slide::SlidingWindow;
 use crate::limiter::text::TextLimiter;
@@ -220,52 +218,6 @@ fn peek_lease(keys: &mut Keys<'_>, name: Str<'_>, call: LeaseCall<'_>) -> Result
         None => LeaseKey::NOTHING,
     };
     leases.at(&call, now)?.peek()
-}
-
-/// A key of leases, as the call of one id sees it.
-pub(super) struct LeaseKey<'key> {
-    pub(super) found: Found,
-    set: Option<Set<'key>>,
-    own_end_ms: Option<u64>,
-}
-
-impl<'key> LeaseKey<'key> {
-    const NOTHING: Self = Self {
-        found: Found::NOTHING,
-        set: None,
-        own_end_ms: None,
-    };
-
-    pub(super) fn look_up(key: &'key View<'_>, id: Str<'_>, now: Timestamp) -> Result<Self, Error> {
-        let (found, set) = Found::look_up_set(key, now)?;
-        let own_end_ms = match &set {
-            Some(set) => set.score(id)?,
-            None => None,
-        };
-        Ok(Self {
-            found,
-            set,
-            own_end_ms,
-        })
-    }
-
-    /// How many leases it holds.
-    pub(super) fn count(&self) -> u64 {
-        self.set.as_ref().map_or(0, Leases::count)
-    }
-
-    pub(super) fn at(
-        &mut self,
-        call: &LeaseCall<'_>,
-        now: Timestamp,
-    ) -> Result<LeaseSet<'_, Set<'key>>, Error> {
-        let stored = self.set.as_mut().map(|leases| lease::Stored {
-            leases,
-            own_end_ms: self.own_end_ms,
-            expire_at_ms: self.found.expire_at_ms,
-        });
-        LeaseSet::at(call.policy, call.hold, stored, now)
-    }
 }
 
 /// Counts and tells what is known once a call is decided and its key is closed.
