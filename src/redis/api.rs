@@ -101,6 +101,7 @@ api! {
     free_string = RedisModule_FreeString: fn(*mut RedisModuleCtx, *mut RedisModuleString);
     open_key = RedisModule_OpenKey: fn(*mut RedisModuleCtx, *mut RedisModuleString, c_int) -> *mut RedisModuleKey;
     close_key = RedisModule_CloseKey: fn(*mut RedisModuleKey);
+    key_exists = RedisModule_KeyExists: fn(*mut RedisModuleCtx, *mut RedisModuleString) -> c_int;
     delete_key = RedisModule_DeleteKey: fn(*mut RedisModuleKey) -> c_int;
     key_type = RedisModule_KeyType: fn(*mut RedisModuleKey) -> c_int;
     value_length = RedisModule_ValueLength: fn(*mut RedisModuleKey) -> usize;

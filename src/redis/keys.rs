@@ -58,7 +58,7 @@ impl<'call> Keys<'call> {
     /// Opens several keys, existing or not, so that they can be written to.
     ///
     /// The server deletes a key whose time has come when it is opened, and tells of it. Another module
-    /// that listens may change those that are open already. So where one turns out not to be there,
+    /// that listens may delete those that are open already. So where one turns out not to be there,
     /// all are opened once more: time stands still within a call, and no other goes by then.
     ///
     /// # Errors
@@ -79,16 +79,30 @@ impl<'call> Keys<'call> {
             }
             texts.push(text);
         }
-        let mut open_each = |mode| {
-            keys.clear();
-            for name in names {
-                let handle = open(server, *name, mode);
-                keys.push(Key(View::new(server, *name, handle, api::WRITE)));
+        // Asked of each as it is opened: the value of one that was opened before may be gone already.
+        let mut are_there = ArrayVec::<bool, MAX_LIMITS>::new();
+        for name in names {
+            let key = Key(View::new(
+                server,
+                *name,
+                open(server, *name, TO_WRITE),
+                api::WRITE,
+            ));
+            are_there.push(key.kind() != Kind::Nothing);
+            keys.push(key);
+        }
+        if are_there.iter().skip(1).all(|is_there| *is_there) {
+            return Ok(());
+        }
+        for (key, was_there) in keys.iter_mut().zip(are_there) {
+            if was_there {
+                key.forget_if_gone();
             }
-            keys.iter().skip(1).any(|key| key.kind() == Kind::Nothing)
-        };
-        if open_each(TO_WRITE) {
-            open_each(TO_WRITE | api::QUIET);
+        }
+        keys.clear();
+        for name in names {
+            let handle = open(server, *name, TO_WRITE | api::QUIET);
+            keys.push(Key(View::new(server, *name, handle, api::WRITE)));
         }
         Ok(())
     }
@@ -525,6 +539,20 @@ impl<'key> Key<'key> {
     /// Makes a string that can be pushed.
     pub(super) fn entry(&self, text: &[u8]) -> Result<OwnStr<'key>, Error> {
         self.server.string(text).ok_or(Error::Internal)
+    }
+
+    /// Makes a handle whose key somebody else has deleted fit to be closed: closing looks at the value. To
+    /// delete what is not there only has the handle forget it.
+    fn forget_if_gone(&mut self) {
+        let handle = self.handle_to_change();
+        let (api, name) = (self.server.api(), self.name.as_ptr());
+        // SAFETY: the context is that of the running command, and the name is live; the key is open for
+        // writing, and its value is not looked at.
+        unsafe {
+            if (api.key_exists)(self.server.ctx(), name) == 0 {
+                check((api.delete_key)(handle));
+            }
+        }
     }
 
     /// The handle, to change the value with. Drops the cached pointer: the text may move.
