@@ -848,6 +848,42 @@ fn another_module_may_delete_a_key_of_the_call_when_another_expires() {
     }
 }
 
+/// The server tells of a key that the call makes. Whoever hears of that may delete one that the call
+/// has changed before, or has still to change.
+#[test]
+fn another_module_may_delete_a_key_of_the_call_when_the_call_makes_another() {
+    let deleter = c_library("deleter");
+    for victim in KEYS_OF_ALL {
+        let server = Options::new()
+            .clock(T0)
+            .arg("loadmodule", deleter.to_str().expect("a path"))
+            .word("new")
+            .word(victim)
+            .start();
+        let mut connection = server.connect();
+        for (call, keys) in [
+            (format!("{ALL} FIXED 5 60000"), "6 f t s e l new"),
+            (
+                ALL.replace("FIXED", "FIXED 5 60000 FIXED"),
+                "6 new f t s e l",
+            ),
+        ] {
+            run(&mut connection, "FLUSHALL");
+            // The first call makes all, and loses the victim. The second makes that alone.
+            ask_all(&mut connection, ALL);
+            ask_all(&mut connection, ALL);
+            assert!(send::<bool>(&mut connection, &["EXISTS", victim]));
+            let call = call.replace("5 f t s e l", keys);
+            assert_eq!(ask_all(&mut connection, &call).0, 1, "{call}");
+            for key in KEYS_OF_ALL {
+                let left: bool = send(&mut connection, &["EXISTS", key]);
+                assert_eq!(left, key != victim, "{key} without {victim}");
+            }
+        }
+        assert_eq!(info(&mut connection, "rl_health", "rl_internal_errors"), 0);
+    }
+}
+
 /// What is deleted between the decision and the change is made anew, with a TTL as any key has.
 #[test]
 fn a_key_of_the_call_that_another_module_deletes_comes_back_with_a_ttl() {
