@@ -51,8 +51,7 @@ impl<'call> Keys<'call> {
     /// Opens a key, existing or not, so that it can be written to. That alone is no change; see
     /// [`Key::modified`].
     pub(super) fn open<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
-        let handle = open(self.server, name, TO_WRITE);
-        Key(View::new(self.server, name, handle, api::WRITE))
+        Key::open(self.server, name, 0)
     }
 
     /// Opens several keys, existing or not, so that they can be written to.
@@ -82,12 +81,7 @@ impl<'call> Keys<'call> {
         // Asked of each as it is opened: the value of one that was opened before may be gone already.
         let mut are_there = ArrayVec::<bool, MAX_LIMITS>::new();
         for name in names {
-            let key = Key(View::new(
-                server,
-                *name,
-                open(server, *name, TO_WRITE),
-                api::WRITE,
-            ));
+            let key = Key::open(server, *name, 0);
             are_there.push(key.kind() != Kind::Nothing);
             keys.push(key);
         }
@@ -101,16 +95,14 @@ impl<'call> Keys<'call> {
         }
         keys.clear();
         for name in names {
-            let handle = open(server, *name, TO_WRITE | api::QUIET);
-            keys.push(Key(View::new(server, *name, handle, api::WRITE)));
+            keys.push(Key::open(server, *name, api::QUIET));
         }
         Ok(())
     }
 
     /// Opens a key that the call has had open before.
     pub(super) fn open_again<'key>(&'key mut self, name: Str<'key>) -> Key<'key> {
-        let handle = open(self.server, name, TO_WRITE | api::QUIET);
-        Key(View::new(self.server, name, handle, api::WRITE))
+        Key::open(self.server, name, api::QUIET)
     }
 
     /// Opens a key, if it exists, to be read alone.
@@ -416,37 +408,6 @@ impl Set<'_> {
         drop(unsafe { OwnStr::new(server, member) });
         whole(score)
     }
-
-    /// What the server's own `ZCOUNT` or `ZRANGE … WITHSCORES` answers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Internal`] if it refuses its own command.
-    fn ask(
-        &self,
-        command: &CStr,
-        from: u64,
-        to: u64,
-        word: Option<&CStr>,
-    ) -> Result<Reply<'_>, Error> {
-        let View { server, name, .. } = *self.view;
-        let format = if word.is_some() { c"sllc" } else { c"sll" };
-        let word = word.map_or(ptr::null(), CStr::as_ptr);
-        // SAFETY: the context is that of the running command; the format names a string, two numbers
-        // and perhaps a C string, and live ones follow. Both commands only read. The key is there
-        // for them as it is for this call, as no time passes within one: none is deleted.
-        let reply = unsafe {
-            let (command, format) = (command.as_ptr(), format.as_ptr());
-            let (name, from, to) = (name.as_ptr(), signed(from), signed(to));
-            (server.api().call)(server.ctx(), command, format, name, from, to, word)
-        };
-        // SAFETY: the reply is ours.
-        let reply = unsafe { Reply::new(server, reply) }.ok_or(Error::Internal)?;
-        if reply.begins(b"-") {
-            return Err(Error::Internal);
-        }
-        Ok(reply)
-    }
 }
 
 impl Leases for Set<'_> {
@@ -470,12 +431,19 @@ impl Leases for Set<'_> {
             }
             return Ok(self.current()?);
         }
-        let answer = self.ask(c"ZRANGE", rank, rank, Some(c"WITHSCORES"))?;
-        Ok(answer.number().ok_or(InvalidState)?)
+        let View { server, name, .. } = *self.view;
+        let (rank, word) = (signed(rank), c"WITHSCORES");
+        let reply = command(server, c"sllc", c"ZRANGE", name, [rank, rank], word)?;
+        Ok(reply.beginning(b"*")?.number().ok_or(InvalidState)?)
     }
 
     fn over(&mut self, now_ms: u64) -> Result<u64, Error> {
-        let View { server, handle, .. } = *self.view;
+        let View {
+            server,
+            name,
+            handle,
+            ..
+        } = *self.view;
         self.go_to_last(score(now_ms));
         // SAFETY: the key is open.
         if unsafe { (server.api().zset_end_reached)(handle) != 0 } {
@@ -485,8 +453,9 @@ impl Leases for Set<'_> {
         while self.go_back() {
             over = over.saturating_add(1);
             if over > Self::NEAR {
-                let answer = self.ask(c"ZCOUNT", 0, now_ms, None)?;
-                return answer.number().ok_or(Error::Internal);
+                let upto = [0, signed(now_ms)];
+                let reply = command(server, c"sll", c"ZCOUNT", name, upto, c"")?;
+                return reply.beginning(b":")?.number().ok_or(Error::Internal);
             }
         }
         Ok(over)
@@ -530,6 +499,13 @@ impl<'key> Key<'key> {
     /// Up to so many entries of a list are removed one by one. More are left to the server's own
     /// command, which takes as long for ten thousand as for about ten.
     const POPPED: u64 = 8;
+
+    /// Opens a key to be written to, in such a mode beside that.
+    #[inline]
+    fn open(server: Server<'key>, name: Str<'key>, mode: c_int) -> Self {
+        let handle = open(server, name, TO_WRITE | mode);
+        Self(View::new(server, name, handle, api::WRITE))
+    }
 
     /// Whether the server would refuse a command that needs memory.
     pub(super) fn out_of_memory(&self) -> bool {
@@ -624,7 +600,12 @@ impl<'key> Key<'key> {
     /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
     pub(super) fn trim(&mut self, oldest: u64, newest: u64) -> Result<(), Error> {
         if Self::trims_by_command(oldest.saturating_add(newest)) {
-            return self.reopen_after(|server, name| trim(server, name, oldest, newest));
+            let last = signed(newest).saturating_add(1).saturating_neg();
+            return self.reopen_after(|server, name| {
+                let kept = [signed(oldest), last];
+                let reply = command(server, c"!sll", c"LTRIM", name, kept, c"")?;
+                reply.beginning(b"+OK").map(drop)
+            });
         }
         self.pop(End::Oldest, oldest);
         self.pop(End::Newest, newest);
@@ -745,19 +726,9 @@ impl<'key> Key<'key> {
     /// [`Error::Internal`] if the server refuses its own command, with nothing removed.
     pub(super) fn remove_scores(&mut self, most_ms: u64) -> Result<(), Error> {
         self.reopen_after(|server, name| {
-            let (command, format) = (c"ZREMRANGEBYSCORE", c"!sll");
-            // SAFETY: the context is that of the running command; the format names a string and two
-            // numbers, and a live one and two follow.
-            let reply = unsafe {
-                let (command, format) = (command.as_ptr(), format.as_ptr());
-                let (name, most_ms) = (name.as_ptr(), signed(most_ms));
-                (server.api().call)(server.ctx(), command, format, name, 0_i64, most_ms)
-            };
-            // SAFETY: the reply is ours.
-            match unsafe { Reply::new(server, reply) } {
-                Some(reply) if reply.begins(b":") => Ok(()),
-                _ => Err(Error::Internal),
-            }
+            let upto = [0, signed(most_ms)];
+            let reply = command(server, c"!sll", c"ZREMRANGEBYSCORE", name, upto, c"")?;
+            reply.beginning(b":").map(drop)
         })
     }
 
@@ -843,29 +814,30 @@ impl<'key> Key<'key> {
     }
 }
 
-/// Has the server trim a list that is not open, and tell replicas and the AOF.
-fn trim(server: Server<'_>, name: Str<'_>, oldest: u64, newest: u64) -> Result<(), Error> {
-    let (first, last) = (
-        signed(oldest),
-        signed(newest).saturating_add(1).saturating_neg(),
-    );
-    // SAFETY: the context is that of the running command; the format names a string and two
-    // numbers, and a live one and two follow.
+/// Runs a command of the server's on a key and two numbers, and a word if the format has a place for it.
+/// One that does more than read (`!` in its format goes to replicas and the AOF) needs the key closed.
+///
+/// # Errors
+///
+/// [`Error::Internal`] if the server refuses its own command.
+fn command<'call>(
+    server: Server<'call>,
+    format: &CStr,
+    command: &CStr,
+    name: Str<'_>,
+    numbers: [i64; 2],
+    word: &CStr,
+) -> Result<Reply<'call>, Error> {
+    let [from, to] = numbers;
+    // SAFETY: the context is that of the running command; each format names a string, two numbers and
+    // at most a C string, and live ones follow. A key that is open is there for a command that reads,
+    // too, as no time passes within a call: none is deleted.
     let reply = unsafe {
-        (server.api().call)(
-            server.ctx(),
-            c"LTRIM".as_ptr(),
-            c"!sll".as_ptr(),
-            name.as_ptr(),
-            first,
-            last,
-        )
+        let (format, command, word) = (format.as_ptr(), command.as_ptr(), word.as_ptr());
+        (server.api().call)(server.ctx(), command, format, name.as_ptr(), from, to, word)
     };
     // SAFETY: the reply is ours.
-    match unsafe { Reply::new(server, reply) } {
-        Some(reply) if reply.begins(b"+OK") => Ok(()),
-        _ => Err(Error::Internal),
-    }
+    unsafe { Reply::new(server, reply) }.ok_or(Error::Internal)
 }
 
 /// What the server takes as a signed integer. All numbers of ours are far from where it stops.

@@ -357,6 +357,19 @@ impl<'call> Reply<'call> {
         self.text().starts_with(text)
     }
 
+    /// The answer, if its text begins so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if it does not.
+    pub(super) fn beginning(self, text: &[u8]) -> Result<Self, Error> {
+        if self.begins(text) {
+            Ok(self)
+        } else {
+            Err(Error::Internal)
+        }
+    }
+
     /// The number that the answer is, or that is the last of its strings.
     pub(super) fn number(&self) -> Option<u64> {
         let text = self.text().strip_suffix(b"\r\n")?;
