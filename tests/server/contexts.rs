@@ -1,6 +1,6 @@
 //! The same answers in transactions, in scripts and in both protocols.
 
-use redis::Value;
+use redis::{Connection, Value};
 
 use support::{SECOND, Server, T0, ask, send};
 
@@ -39,6 +39,22 @@ fn transactions_and_scripts_get_the_same_answers() {
     );
 }
 
+const CONTEXTS: [&str; 3] = ["alone", "in a transaction", "in a script"];
+
+/// The reply to a call in one of the contexts; `eval` makes it in a script.
+fn in_context(context: &str, user: &mut Connection, call: &[&str], eval: &[&str]) -> [i64; 5] {
+    match context {
+        "alone" => send(user, call),
+        "in a script" => send(user, eval),
+        _ => {
+            send::<()>(user, &["MULTI"]);
+            send::<()>(user, call);
+            let replies: Vec<[i64; 5]> = send(user, &["EXEC"]);
+            replies[0]
+        }
+    }
+}
+
 /// More than eight units leave by a command of the server's, which must go through wherever ours does.
 #[test]
 fn many_units_leave_in_any_context() {
@@ -50,23 +66,14 @@ fn many_units_leave_in_any_context() {
     let eval = [
         "EVAL", script, "1", "k", "100", "60000", "EXACT", "COST", "2",
     ];
-    for context in ["alone", "in a transaction", "in a script"] {
+    for context in CONTEXTS {
         server.set_clock(T0);
         send::<()>(&mut connection, &["DEL", "k"]);
         ask(&mut connection, "RL.SLIDE k 100 60000 EXACT COST 30");
         server.set_clock(T0 + SECOND);
         ask(&mut connection, "RL.SLIDE k 100 60000 EXACT COST 5");
         server.set_clock(T0 + 60 * SECOND);
-        let reply: [i64; 5] = match context {
-            "alone" => send(&mut user, &call),
-            "in a script" => send(&mut user, &eval),
-            _ => {
-                send::<()>(&mut user, &["MULTI"]);
-                send::<()>(&mut user, &call);
-                let replies: Vec<[i64; 5]> = send(&mut user, &["EXEC"]);
-                replies[0]
-            }
-        };
+        let reply = in_context(context, &mut user, &call, &eval);
         assert_eq!(reply, [1, 100, 93, 0, 60_000], "{context}");
         let len: i64 = send(&mut connection, &["LLEN", "k"]);
         assert_eq!(len, 7, "{context}");
@@ -85,7 +92,7 @@ fn leases_that_are_over_leave_in_any_context() {
     let script = "return redis.call('RL.LEASE', KEYS[1], unpack(ARGV))";
     let eval = [&["EVAL", script, "1"], &call[1..]].concat();
     for over in [1, 30] {
-        for context in ["alone", "in a transaction", "in a script"] {
+        for context in CONTEXTS {
             server.set_clock(T0);
             send::<()>(&mut connection, &["DEL", "k"]);
             for id in 0..over {
@@ -93,16 +100,7 @@ fn leases_that_are_over_leave_in_any_context() {
             }
             ask(&mut connection, "RL.LEASE k 100 90000 last");
             server.set_clock(T0 + 60 * SECOND);
-            let reply: [i64; 5] = match context {
-                "alone" => send(&mut user, &call),
-                "in a script" => send(&mut user, &eval),
-                _ => {
-                    send::<()>(&mut user, &["MULTI"]);
-                    send::<()>(&mut user, &call);
-                    let replies: Vec<[i64; 5]> = send(&mut user, &["EXEC"]);
-                    replies[0]
-                }
-            };
+            let reply = in_context(context, &mut user, &call, &eval);
             assert_eq!(reply, [1, 100, 98, 0, 60_000], "{context}");
             let held: Vec<String> = send(&mut connection, &["ZRANGE", "k", "0", "-1"]);
             assert_eq!(held, ["last", "new"], "{context}");

@@ -51,6 +51,14 @@ fn refused_call_changes_nothing() {
     }
 }
 
+/// Whether a transaction still runs that watches a key.
+fn watch_survives(watcher: &mut Connection) -> bool {
+    send::<()>(watcher, &["MULTI"]);
+    send::<()>(watcher, &["PING"]);
+    let ran: Option<Vec<String>> = send(watcher, &["EXEC"]);
+    ran.is_some()
+}
+
 /// Asks for a refund where nothing is used, and shows that nothing at all has happened.
 fn gives_nothing_back(connection: &mut Connection, watcher: &mut Connection, call: &str) {
     let before = snapshot(connection, "k");
@@ -65,10 +73,7 @@ fn gives_nothing_back(connection: &mut Connection, watcher: &mut Connection, cal
     assert_eq!(changes(connection), dirty, "{call}");
     let aof_after = info(connection, "persistence", "aof_current_size");
     assert_eq!(aof_after, aof, "{call}");
-    send::<()>(watcher, &["MULTI"]);
-    send::<()>(watcher, &["PING"]);
-    let ran: Option<Vec<String>> = send(watcher, &["EXEC"]);
-    assert!(ran.is_some(), "{call}");
+    assert!(watch_survives(watcher), "{call}");
 }
 
 #[test]
@@ -111,10 +116,7 @@ fn a_refund_of_something_is_a_change() {
             let dirty = changes(&mut connection);
             ask(&mut connection, &format!("{call} REFUND 1"));
             assert!(changes(&mut connection) > dirty, "{call}");
-            send::<()>(&mut watcher, &["MULTI"]);
-            send::<()>(&mut watcher, &["PING"]);
-            let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
-            assert!(ran.is_none(), "{call}");
+            assert!(!watch_survives(&mut watcher), "{call}");
             assert_eq!(send::<i64>(&mut connection, &["EXISTS", "k"]), left);
         }
     }
@@ -158,10 +160,7 @@ fn a_lease_that_is_refused_or_lost_changes_nothing_and_one_that_is_held_is_a_cha
         let aof = info(&mut connection, "persistence", "aof_current_size");
         send::<()>(&mut watcher, &["WATCH", "k"]);
         assert_eq!(ask(&mut connection, &call)[0], allowed, "{call}");
-        send::<()>(&mut watcher, &["MULTI"]);
-        send::<()>(&mut watcher, &["PING"]);
-        let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
-        assert_eq!(ran.is_none(), changed, "{call}");
+        assert_eq!(!watch_survives(&mut watcher), changed, "{call}");
         assert_eq!(changes(&mut connection) > dirty, changed, "{call}");
         let aof_after = info(&mut connection, "persistence", "aof_current_size");
         assert_eq!(aof_after > aof, changed, "{call}");
@@ -196,10 +195,7 @@ fn only_an_admitted_call_breaks_a_watch() {
         for (admitted, survives) in [(true, false), (true, false), (false, true)] {
             send::<()>(&mut watcher, &["WATCH", "k"]);
             assert_eq!(ask(&mut caller, call)[0] == 1, admitted, "{call}");
-            send::<()>(&mut watcher, &["MULTI"]);
-            send::<()>(&mut watcher, &["PING"]);
-            let ran: Option<Vec<String>> = send(&mut watcher, &["EXEC"]);
-            assert_eq!(ran.is_some(), survives, "{call}");
+            assert_eq!(watch_survives(&mut watcher), survives, "{call}");
         }
         // Neither does an error.
         send::<()>(&mut watcher, &["WATCH", "k"]);
