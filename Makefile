@@ -73,9 +73,9 @@ deny: ## licenses, sources and known vulnerabilities of the crates (deny.toml)
 check-workflows: ## the workflows of .github, with actionlint and zizmor
 	scripts/check-workflows
 
-test-unit: ## the core, without a server
+test-unit: ## the core, without a server, and the links of the pages
 	@scripts/setup build
-	cargo test --locked --lib --test core
+	cargo test --locked --lib --test core --test pages
 	cargo test --locked --doc
 
 test-every: ## every sequence of four calls over tiny policies, where test-unit tries three (minutes)

@@ -99,7 +99,19 @@ fn run_transcripts(document: &str) -> usize {
 #[test]
 fn the_readme_shows_what_happens() {
     let commands = run_transcripts(include_str!("../../README.md"));
-    assert!(commands >= 20, "only {commands} commands found");
+    assert!(commands >= 7, "only {commands} commands found");
+}
+
+#[test]
+fn the_commands_answer_as_their_page_shows() {
+    let commands = run_transcripts(include_str!("../../docs/commands.md"));
+    assert!(commands >= 18, "only {commands} commands found");
+}
+
+#[test]
+fn what_is_stored_is_what_its_page_shows() {
+    let commands = run_transcripts(include_str!("../../docs/stored.md"));
+    assert!(commands >= 14, "only {commands} commands found");
 }
 
 #[test]
