@@ -83,6 +83,7 @@ test-every: ## every sequence of four calls over tiny policies, where test-unit 
 	RL_CALLS=4 cargo test --locked --release --test core -- every
 
 test-server: build ## the module in a real server, REDIS_SERVER or the machine's own
+	@scripts/setup tool redis-cli redis-tools
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --test server
 
 test-gateway: build ## the example application, over HTTP, with the module in a real server
@@ -91,6 +92,7 @@ test-gateway: build ## the example application, over HTTP, with the module in a 
 
 test-servers: build ## the same on every supported server, fetched into .cache/servers; or on SERVERS
 	@scripts/setup fetch
+	@scripts/setup tool redis-cli redis-tools
 	scripts/servers/fetch $(SERVERS)
 	@scripts/servers/each
 
@@ -129,6 +131,7 @@ mutants: ## changes the core in each way there is, and looks whether its tests n
 
 memcheck: build ## the server tests with every server under valgrind
 	@scripts/setup tool valgrind valgrind
+	@scripts/setup tool redis-cli redis-tools
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server scripts/memcheck $(FORM)
 
 soak: build ## KEYS (5000000) that come and go, and memory that returns to where it was

@@ -11,13 +11,13 @@ use support::{
 };
 
 /// Primaries that share the slots evenly.
-struct Cluster {
-    nodes: [Server; 3],
+pub struct Cluster {
+    pub nodes: [Server; 3],
     bus_ports: [u16; 3],
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub fn start() -> Self {
         // The usual bus port, 10000 above the other, may be taken.
         let bus_ports = [free_port(), free_port(), free_port()];
         let nodes = bus_ports.map(|bus_port| node_options(bus_port).start());
@@ -50,7 +50,7 @@ impl Cluster {
         cluster
     }
 
-    fn connect(&self) -> [Connection; 3] {
+    pub fn connect(&self) -> [Connection; 3] {
         self.nodes.each_ref().map(Server::connect)
     }
 

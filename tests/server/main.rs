@@ -28,6 +28,7 @@
 //! | `refusals` | a refusal costs no change, and an admitted call is one |
 //! | `replay` | recorded calls get the decisions that an independent model computed |
 //! | `replication` | the stream carries results with absolute expiry, and nothing for a refusal |
+//! | `runbook` | an operator's commands come to what the page says |
 //! | `settle` | taking what there is, giving back and charging in any case: what a server answers |
 //! | `soak` | millions of keys come and go, and memory returns to where it was |
 #![allow(
@@ -71,5 +72,6 @@ mod recipes;
 mod refusals;
 mod replay;
 mod replication;
+mod runbook;
 mod settle;
 mod soak;

@@ -3,7 +3,7 @@
 //! In a block of `console`, a line after the prompt is a command, and what follows is what
 //! redis-cli prints. `# … later` moves the clock; each block starts on an empty database.
 
-use redis::Value;
+use redis::{Connection, Value};
 
 use support::{SECOND, Server, T0, ask, error_text, send_bytes};
 
@@ -57,24 +57,31 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs every transcript of a document and tells how many commands that were.
-fn run_transcripts(document: &str) -> usize {
-    let server = Server::at(T0);
-    let mut connection = server.connect();
-    let mut commands = 0;
-    for block in document.split("```console\n").skip(1) {
-        let block = block.split("```").next().unwrap();
-        if !block.contains(PROMPT) {
-            continue;
+/// A server on which transcripts are run.
+pub struct Stage {
+    pub server: Server,
+    connection: Connection,
+    now_us: u64,
+}
+
+impl Stage {
+    pub fn on(server: Server) -> Self {
+        Self {
+            connection: server.connect(),
+            server,
+            now_us: T0,
         }
-        send_bytes::<()>(&mut connection, &[b"FLUSHALL"]).unwrap();
-        let mut now_us = T0;
-        server.set_clock(now_us);
+    }
+
+    /// Runs a transcript on an empty database and tells how many commands that were.
+    pub fn run(&mut self, block: &str) -> usize {
+        send_bytes::<()>(&mut self.connection, &[b"FLUSHALL"]).unwrap();
+        self.set_clock(T0);
+        let mut commands = 0;
         let mut lines = block.lines().peekable();
         while let Some(line) = lines.next() {
             let Some(command) = line.strip_prefix(PROMPT) else {
-                now_us += later(line);
-                server.set_clock(now_us);
+                self.set_clock(self.now_us + later(line));
                 continue;
             };
             let mut expected = Vec::new();
@@ -85,15 +92,31 @@ fn run_transcripts(document: &str) -> usize {
             }
             let words = words(command);
             let bytes: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
-            let reply = match send_bytes::<Value>(&mut connection, &bytes) {
+            let reply = match send_bytes::<Value>(&mut self.connection, &bytes) {
                 Ok(value) => shown(&value),
                 Err(error) => format!("(error) {}", error_text(&error)),
             };
             assert_eq!(reply, expected.join("\n"), "{command}");
             commands += 1;
         }
+        commands
     }
-    commands
+
+    fn set_clock(&mut self, us: u64) {
+        self.now_us = us;
+        self.server.set_clock(us);
+    }
+}
+
+/// Runs every transcript of a document and tells how many commands that were.
+fn run_transcripts(document: &str) -> usize {
+    let mut stage = Stage::on(Server::at(T0));
+    let blocks = document.split("```console\n").skip(1);
+    let blocks = blocks.map(|block| block.split("```").next().unwrap());
+    blocks
+        .filter(|block| block.contains(PROMPT))
+        .map(|block| stage.run(block))
+        .sum()
 }
 
 #[test]
