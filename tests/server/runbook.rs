@@ -152,8 +152,12 @@ fn said(output: &Output) -> String {
 
 /// Sends Ctrl-C, and gives what the script prints then.
 fn interrupted(child: Child) -> Output {
+    signalled(child, "-INT")
+}
+
+fn signalled(child: Child, signal: &str) -> Output {
     let pid = child.id().to_string();
-    let kill = Command::new("kill").args(["-INT", &pid]).status();
+    let kill = Command::new("kill").args([signal, &pid]).status();
     assert!(kill.expect("kill runs").success());
     child.wait_with_output().expect("a child")
 }
@@ -316,10 +320,25 @@ fn what_somebody_else_has_set_meanwhile_stays() {
 }
 
 #[test]
+fn a_script_that_is_ended_leaves_no_listener_and_no_setting() {
+    let servers = [Options::new().tcp().start()];
+    let mut connection = servers[0].connect();
+    let shell = Shell::on(servers[0].port());
+    let output = signalled(shell.most_refused("60", &servers), "-TERM");
+    assert_eq!(said(&output), "");
+    assert_eq!(output.status.code(), Some(1));
+    let found: (String, String) = send(&mut connection, &["CONFIG", "GET", "notify*"]);
+    assert_eq!(found.1, "");
+    wait_until("the listener's end", || {
+        send::<u32>(&mut connection, &["PUBSUB", "NUMPAT"]) == 0
+    });
+}
+
+#[test]
 fn listening_ends_by_itself_and_a_lost_connection_is_reported() {
     let servers = [Options::new().tcp().start()];
     let shell = Shell::on(servers[0].port());
-    let child = shell.most_refused("1", &servers);
+    let child = shell.most_refused("3", &servers);
     let mut connection = servers[0].connect();
     send::<()>(&mut connection, &["CLIENT", "KILL", "TYPE", "pubsub"]);
     let output = child.wait_with_output().expect("a child");
