@@ -108,8 +108,12 @@ impl Shell {
 
     /// What a script prints. What it has started and not ended is ended with it.
     fn run(&self, script: &str) -> String {
-        let mut command = self.command(script);
-        let child = command.process_group(0).spawn().expect("bash runs");
+        let mut command = self.command("exec timeout 60 bash -euo pipefail -c \"$SCRIPT\"");
+        let child = command
+            .env("SCRIPT", script)
+            .process_group(0)
+            .spawn()
+            .expect("bash runs");
         let group = libc::pid_t::try_from(child.id()).expect("an id");
         let output = child.wait_with_output().expect("a child");
         // SAFETY: a system call that reads no memory.
@@ -492,7 +496,7 @@ fn an_old_backup_grants_what_was_taken_since() {
         send::<()>(&mut connection, &["SAVE"]);
         server.set_clock(T0 + hour);
         ask(&mut connection, &format!("{form} COST 4"));
-        let copy = server.kill();
+        let copy = server.stop("NOSAVE");
         let restored = Options::new().clock(T0 + 2 * hour).start_in(copy);
         let left = ask(&mut restored.connect(), &format!("{form} UPTO 10"))[0];
         assert_eq!(left, 7, "{form}");
@@ -503,7 +507,9 @@ fn an_old_backup_grants_what_was_taken_since() {
         let mut connection = server.connect();
         ask(&mut connection, &format!("{form} COST 10"));
         send::<()>(&mut connection, &["SAVE"]);
-        let restored = Options::new().clock(T0 + 48 * hour).start_in(server.kill());
+        let restored = Options::new()
+            .clock(T0 + 48 * hour)
+            .start_in(server.stop("NOSAVE"));
         let left = ask(&mut restored.connect(), &format!("{form} UPTO 10"))[0];
         assert_eq!(left, 10, "{form}");
     }
