@@ -13,7 +13,7 @@ GATEWAY := $(TARGET)/debug/gateway
 .DEFAULT_GOAL := help
 .PHONY: help build run free-port demo test lint deny check-workflows test-unit test-every test-server test-servers \
 	test-upstream test-gateway test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick \
-	bench-several bench-worst bench-core instructions check-instructions release install package test-install clean
+	bench-several bench-worst bench-core plots instructions check-instructions release install package test-install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,9 +73,9 @@ deny: ## licenses, sources and known vulnerabilities of the crates (deny.toml)
 check-workflows: ## the workflows of .github, with actionlint and zizmor
 	scripts/check-workflows
 
-test-unit: ## the core, without a server, and the links of the pages
+test-unit: ## the core, without a server, the links of the pages, and their pictures
 	@scripts/setup build
-	cargo test --locked --lib --test core --test pages
+	cargo test --locked --lib --test core --test pages --example plots
 	cargo test --locked --doc
 
 test-every: ## every sequence of four calls over tiny policies, where test-unit tries three (minutes)
@@ -161,6 +161,10 @@ bench-core: ## micro-benchmarks of the core
 instructions: build ## counts instructions per command into benches/instructions.tsv
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) update
+
+plots: ## the pictures of the pages, docs/plots/*.svg, from the core and from the tables in benches/
+	@scripts/setup build
+	cargo run --locked --quiet --example plots
 
 check-instructions: build ## fails where a command got dearer than benches/instructions.tsv says
 	@scripts/setup tool valgrind valgrind
