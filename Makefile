@@ -11,12 +11,11 @@ MODULE := $(TARGET)/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help build run free-port demo test lint deny check-workflows test-unit test-every test-server test-servers \
-	test-upstream test-gateway test-clients test-monitoring image test-image fuzz mutants memcheck soak bench bench-quick \
-	bench-several bench-worst bench-core plots instructions check-instructions release install package test-install clean
+# Every target with a line of help, and those without.
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*## .*/\1/p' $(firstword $(MAKEFILE_LIST))) free-port
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the module, target/release/libredis_rl.so
 	@scripts/setup build
@@ -157,6 +156,13 @@ bench-worst: build ## the slowest single calls, and what they send to replicas
 
 bench-core: ## micro-benchmarks of the core
 	cargo bench --locked --bench core
+
+bench-gateway: build ## what a limit adds to the example gateway, and to a bare service, beside Lua
+	@scripts/setup tool python3 python3
+	@scripts/setup tool wrk wrk
+	cargo build --locked --release --package gateway --package bare-service
+	server=$$(scripts/setup server) && \
+	benches/gateway/run $$server $(MODULE) $(dir $(MODULE))gateway $(dir $(MODULE))bare-service
 
 instructions: build ## counts instructions per command into benches/instructions.tsv
 	@scripts/setup tool valgrind valgrind
