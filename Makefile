@@ -164,6 +164,13 @@ bench-gateway: build ## what a limit adds to the example gateway, and to a bare 
 	server=$$(scripts/setup server) && \
 	benches/gateway/run $$server $(MODULE) $(dir $(MODULE))gateway $(dir $(MODULE))bare-service
 
+capacity: build ## the tables of docs/capacity.md: how many nodes, bytes and processor time, and a check on a cluster
+	@scripts/setup tool python3 python3
+	@scripts/setup tool redis-benchmark redis-tools
+	@scripts/setup tool cpulimit cpulimit
+	@scripts/setup tool openssl openssl
+	server=$$(scripts/setup server) && benches/capacity/run $$server $(MODULE)
+
 instructions: build ## counts instructions per command into benches/instructions.tsv
 	@scripts/setup tool valgrind valgrind
 	$(BENCH) update
