@@ -1,0 +1,66 @@
+"""The tests of limits and of Flask-Limiter, from their source packages, on this storage."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from conftest import TOP, Server
+
+IGNORED = shutil.ignore_patterns("benchmarks", "test_views.py")  # without Redis, with more to install
+# What they expect otherwise, and why.
+LEFT_OUT = {
+    "test_moving_window_huge_cost": "a moving window of a million: ours takes 10,000, and says so",
+    "test_sliding_window_counter_previous_window": "the reset is when one more is admitted, or nothing is used",
+}
+LEFT_OUT_WITH_OUR_STRATEGIES = LEFT_OUT | {
+    "test_sliding_window_counter": "limits sees a reset at the window's end, the server a moment later",
+    "test_sliding_window_counter_stats": "as above",
+}
+
+
+def source(package: str) -> Path:
+    """The source package in the version that is installed."""
+    folder = TOP / ".cache/adapters/sources"
+    name = f"{package.replace('-', '_')}-{version(package)}"
+    if not (folder / name).exists():
+        words = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]
+        command = [sys.executable, *words, "--dest", str(folder), f"{package}=={version(package)}"]
+        subprocess.run(command, check=True)
+        with tarfile.open(folder / f"{name}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    "package, strategies, left_out",
+    [("limits", "", LEFT_OUT), ("limits", "ours", LEFT_OUT_WITH_OUR_STRATEGIES), ("flask-limiter", "", LEFT_OUT)],
+)
+def test_peer(
+    package: str, strategies: str, left_out: dict[str, str], start: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start()
+    shutil.copytree(source(package) / "tests", tmp_path / "tests", ignore=IGNORED)
+    for file in tmp_path.rglob("*.py"):  # their server's ports, which here would not be free
+        text = file.read_text().replace("46379", str(server.port)).replace("7379", str(server.port))
+        file.write_text(text.replace("/tmp/limits.redis.sock", str(server.socket)))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "--asyncio-mode=auto", "-W", "ignore"),
+            *("-p", "no:cacheprovider", "-p", "peer_plugin", "--rootdir", str(tmp_path)),
+            "tests",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{tmp_path}", "RL_STRATEGIES": strategies}
+        | {"RL_LEFT_OUT": " ".join(left_out)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(package, version(package), strategies, done.stdout.splitlines()[-1])
