@@ -70,7 +70,9 @@ def test_a_frozen_server_costs_a_quarter_of_a_second_and_one_charge(
     library: Library, name: str, start: Callable[..., Server]
 ) -> None:
     server = start()
-    limiter = library.strategy(name, library.storage_at(server.uri(library.prefix + "redis-rl", "")))
+    storage = library.storage_at(server.uri(library.prefix + "redis-rl", ""))
+    limiter = library.strategy(name, storage)
+    wait_for("a connection", storage.check)
     server.freeze()
     began = time.monotonic()
     with pytest.raises(redis.TimeoutError):
@@ -87,7 +89,8 @@ def test_after_a_time_out_no_answer_is_taken_for_anothers(
     library: Library, start: Callable[..., Server]
 ) -> None:
     server = start()
-    limiter = library.strategy("fixed-window", library.storage_at(server.uri(library.prefix + "redis-rl", "?socket_timeout=1")))
+    uri = server.uri(library.prefix + "redis-rl", "?socket_timeout=1")
+    limiter = library.strategy("fixed-window", library.storage_at(uri))
     assert limiter.hit(THREE, "spent", cost=3)
     server.freeze()
     with pytest.raises(redis.TimeoutError):

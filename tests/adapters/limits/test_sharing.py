@@ -1,10 +1,11 @@
 """Many callers, many processes, changes while they call, and the keys of limits' own Redis storage."""
 
 import asyncio
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import limits_redis_rl
 import pytest
@@ -54,29 +55,28 @@ from limits import parse
 from limits.storage import storage_from_string
 from limits.strategies import STRATEGIES
 
-limiter = STRATEGIES[sys.argv[2]](storage_from_string(sys.argv[1]))
-input()
-print(sum(limiter.hit(parse("25/hour"), "shared") for _ in range(20)))
+storage = storage_from_string(sys.argv[1])
+for name in sys.argv[2:]:
+    limiter = STRATEGIES[name](storage)
+    input()
+    print(sum(limiter.hit(parse("25/hour"), "shared") for _ in range(20)), flush=True)
 """
 
 
-def test_two_processes_share_a_limit(server: Server, name: str) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, server.uri("redis-rl"), name],
-            cwd=Path(limits_redis_rl.__file__).parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    admitted = [int(process.communicate(timeout=60)[0]) for process in processes]
-    assert sum(admitted) == 25
+def test_two_processes_share_a_limit(server: Server) -> None:
+    command = [sys.executable, "-c", PROCESS, server.uri("redis-rl"), *NAMES]
+    folder = Path(limits_redis_rl.__file__).parent
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(Popen(command, cwd=folder, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(2)
+        ]
+        for name in NAMES:
+            for process in processes:
+                assert process.stdin
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            admitted = [int(process.stdout.readline()) for process in processes if process.stdout]
+            assert sum(admitted) == 25, name
 
 
 def test_a_changed_limit_counts_by_itself_under_load(server: Server, name: str) -> None:

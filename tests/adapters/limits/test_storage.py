@@ -5,9 +5,11 @@ from typing import Any
 
 import limits_redis_rl
 import pytest
+import redis
 from limits import parse
+from redis.exceptions import RedisClusterException
 
-from conftest import Library, Server, free_port, wait_for
+from conftest import NAMES, Library, Server, free_port, wait_for
 
 THREE = parse("3/minute")
 
@@ -69,21 +71,29 @@ def test_reset_deletes_what_has_its_prefix(library: Library, server: Server) -> 
     assert sorted(server.client.keys()) == ["a[*]b:1", "ab:1"]
 
 
-def test_a_cluster(library: Library, name: str, start: Callable[..., Server]) -> None:
+def test_a_cluster(library: Library, start: Callable[..., Server]) -> None:
     nodes = cluster(start)
     storage = library.storage(nodes[0], "redis-rl+cluster")
-    limiter = library.strategy(name, storage)
     callers = ["x" * number for number in range(1, 13)]
-    for caller in callers:
-        assert [limiter.hit(THREE, caller) for _ in range(4)] == [True, True, True, False]
+    for name in NAMES:
+        limiter = library.strategy(name, storage)
+        for caller in callers:
+            assert [limiter.hit(THREE, caller) for _ in range(4)] == [True, True, True, False]
+            assert limiter.get_window_stats(THREE, caller).remaining == 0
     assert all(node.client.keys() for node in nodes)
     # redis-py asks the server where keys are; its asyncio client sends the first call anywhere, before it has.
     moved = [node.client.info("errorstats").get("errorstat_MOVED", {"count": 0})["count"] for node in nodes]
     assert sum(moved) <= (library.kind == "async")
     storage.clear(THREE.key_for("x"))
-    assert limiter.hit(THREE, "x")
-    assert storage.reset() == len(callers)
+    for name in NAMES:
+        assert library.strategy(name, storage).hit(THREE, "x")
     assert storage.check()
+    assert storage.reset() == len(callers) * len(NAMES)
+    for node in nodes:
+        node.kill()
+    assert not storage.check()
+    with pytest.raises((redis.RedisError, RedisClusterException)):
+        limiter.hit(THREE, "x")
 
 
 def cluster(start: Callable[..., Server]) -> list[Server]:
