@@ -7,6 +7,7 @@ import limits_redis_rl
 import pytest
 import redis
 from limits import parse
+from limits.errors import StorageError
 from redis.exceptions import RedisClusterException
 
 from conftest import NAMES, Library, Server, free_port, wait_for
@@ -94,6 +95,9 @@ def test_a_cluster(library: Library, start: Callable[..., Server]) -> None:
     assert not storage.check()
     with pytest.raises((redis.RedisError, RedisClusterException)):
         limiter.hit(THREE, "x")
+    late = library.storage(nodes[0], "redis-rl+cluster", wrap_exceptions=True)
+    with pytest.raises(StorageError):
+        library.strategy(name, late).hit(THREE, "x")
 
 
 def cluster(start: Callable[..., Server]) -> list[Server]:
