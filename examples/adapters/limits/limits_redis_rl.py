@@ -9,7 +9,7 @@
     limiter.hit(limits.parse("100/minute"), "tenant:42")
 
 Schemes: `redis-rl`, `rediss-rl` (TLS), `redis-rl+unix`, `redis-rl+cluster`, `rediss-rl+cluster`, each with
-`async+` in front for `limits.aio`. Needs limits 5 and redis-py 5 or later.
+`async+` in front for `limits.aio`. Tested with limits 5.8 and redis-py 8.1.
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ class RedisRLStorage(
 ):
     STORAGE_SCHEME = ["redis-rl", "rediss-rl", "redis-rl+unix"]
 
-    def __init__(
-        self, uri: str, wrap_exceptions: bool = False, key_prefix: str = PREFIX, **options: Any
-    ) -> None:
+    def __init__(self, uri: str, wrap_exceptions: bool = False, key_prefix: str = PREFIX, **options: Any) -> None:
         """`options` are those of the client, over the time-outs and the retry of `client_options`."""
         super().__init__(uri, wrap_exceptions)
         self.url, self.key_prefix = client_url(uri), key_prefix
@@ -210,9 +208,7 @@ class AsyncRedisRLStorage(
 ):
     STORAGE_SCHEME = [f"async+{scheme}" for scheme in RedisRLStorage.STORAGE_SCHEME]
 
-    def __init__(
-        self, uri: str, wrap_exceptions: bool = False, key_prefix: str = PREFIX, **options: Any
-    ) -> None:
+    def __init__(self, uri: str, wrap_exceptions: bool = False, key_prefix: str = PREFIX, **options: Any) -> None:
         """`options` are those of the client, over the time-outs and the retry of `client_options`."""
         super().__init__(uri, wrap_exceptions)
         self.url, self.key_prefix = client_url(uri), key_prefix
@@ -259,9 +255,7 @@ class AsyncRedisRLStorage(
         reply = await self.peek(moving_window(limit, expiry), key)
         return reply.reset_time - expiry, reply.used
 
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         return bool((await self.take(sliding_window(limit, expiry), key, amount)).allowed)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:

@@ -20,9 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class RateLimit:
-    def __init__(
-        self, app: ASGIApp, limiter: limits_redis_rl.AsyncStrategy, limit: RateLimitItem
-    ) -> None:
+    def __init__(self, app: ASGIApp, limiter: limits_redis_rl.AsyncStrategy, limit: RateLimitItem) -> None:
         self.app, self.limiter, self.limit = app, limiter, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -38,6 +38,13 @@ def wait_for(what: str, condition: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What test_peers counted."""
+    for report in terminalreporter.getreports("passed"):
+        for _, line in report.user_properties:
+            terminalreporter.write_line(str(line))
+
+
 class Server:
     def __init__(self, folder: Path, *options: str, module: bool = True) -> None:
         self.port = free_port()

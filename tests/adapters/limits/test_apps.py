@@ -36,11 +36,13 @@ class SlowAPI:
 
 
 def seconds(retry_after: str) -> float:
-    return float(retry_after) if retry_after.isdigit() else parsedate_to_datetime(retry_after).timestamp() - time.time()
+    if retry_after.isdigit():
+        return float(retry_after)
+    return parsedate_to_datetime(retry_after).timestamp() - time.time()
 
 
 @pytest.mark.parametrize("application", [Flask, SlowAPI])
-@pytest.mark.parametrize("strategy, wait", [*zip(NAMES, [60, 120, 60, 20])])
+@pytest.mark.parametrize("strategy, wait", [*zip(NAMES, [60, 120, 60, 20], strict=True)])
 def test_limits_with_each_strategy(server: Server, application: Any, strategy: str, wait: int) -> None:
     app = application(server.uri("redis-rl"), strategy=strategy)
     for remaining in ("2", "1", "0"):

@@ -87,9 +87,7 @@ def test_a_frozen_server_costs_a_quarter_of_a_second_and_one_charge(
     assert patient.get_window_stats(THREE, "a").remaining == 2
 
 
-def test_after_a_time_out_no_answer_is_taken_for_anothers(
-    library: Library, start: Callable[..., Server]
-) -> None:
+def test_after_a_time_out_no_answer_is_taken_for_anothers(library: Library, start: Callable[..., Server]) -> None:
     server = start()
     uri = server.uri(library.prefix + "redis-rl", "?socket_timeout=1")
     limiter = library.strategy("fixed-window", library.storage_at(uri))

@@ -100,6 +100,10 @@ def test_a_cluster(library: Library, start: Callable[..., Server]) -> None:
         library.strategy(name, late).hit(THREE, "x")
 
 
+def cluster_info(node: Server) -> Any:
+    return node.client.execute_command("CLUSTER", "INFO")
+
+
 def cluster(start: Callable[..., Server]) -> list[Server]:
     nodes = [start("--cluster-enabled", "yes", "--cluster-port", str(free_port())) for _ in range(2)]
     for number, node in enumerate(nodes):
@@ -107,6 +111,5 @@ def cluster(start: Callable[..., Server]) -> list[Server]:
         node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", *[(0, 8191), (8192, 16383)][number])
     first, second = nodes
     first.client.execute_command("CLUSTER", "MEET", "127.0.0.1", second.port, second.command[-1])
-    for node in nodes:
-        wait_for("a cluster", lambda: "cluster_state:ok" in str(node.client.execute_command("CLUSTER", "INFO")))
+    wait_for("a cluster", lambda: all("cluster_state:ok" in str(cluster_info(node)) for node in nodes))
     return nodes
