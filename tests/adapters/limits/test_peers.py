@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -25,24 +24,22 @@ LEFT_OUT_WITH_OUR_STRATEGIES = LEFT_OUT | {
 }
 
 
-def source(package: str) -> Path:
-    """The source package in the version that is installed."""
-    folder = TOP / ".cache/adapters/sources"
-    name = f"{package.replace('-', '_')}-{version(package)}"
-    if not (folder / name).exists():
-        words = f"-m pip download --quiet --no-deps --no-binary :all: {package}=={version(package)}".split()
-        subprocess.run([sys.executable, *words, "--dest", str(folder)], check=True)
-        with tarfile.open(folder / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
-    return folder / name
+SYNC, ASYNC = ["tests", "--ignore", "tests/aio"], ["tests/aio"]
 
 
 @pytest.mark.parametrize(
-    "package, strategies, left_out",
-    [("limits", "", LEFT_OUT), ("limits", "ours", LEFT_OUT_WITH_OUR_STRATEGIES), ("flask-limiter", "", {})],
+    "package, part, strategies, left_out",
+    [
+        ("limits", SYNC, "", LEFT_OUT),
+        ("limits", ASYNC, "", LEFT_OUT),
+        ("limits", SYNC, "ours", LEFT_OUT_WITH_OUR_STRATEGIES),
+        ("limits", ASYNC, "ours", LEFT_OUT_WITH_OUR_STRATEGIES),
+        ("flask-limiter", ["tests"], "", {}),
+    ],
 )
 def test_peer(
     package: str,
+    part: list[str],
     strategies: str,
     left_out: dict[str, str],
     start: Callable[..., Server],
@@ -50,7 +47,8 @@ def test_peer(
     record_property: Callable[[str, str], None],
 ) -> None:
     server = start()
-    shutil.copytree(source(package) / "tests", tmp_path / "tests", ignore=IGNORED)
+    source = TOP / ".cache/adapters/python/sources" / f"{package.replace('-', '_')}-{version(package)}"
+    shutil.copytree(source / "tests", tmp_path / "tests", ignore=IGNORED)
     for file in tmp_path.rglob("*.py"):  # their server's ports, which here would not be free
         text = file.read_text().replace("46379", str(server.port)).replace("7379", str(server.port))
         file.write_text(text.replace("/tmp/limits.redis.sock", str(server.socket)))
@@ -58,7 +56,7 @@ def test_peer(
         [
             *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "--asyncio-mode=auto", "-W", "ignore"),
             *("-p", "no:cacheprovider", "-p", "peer_plugin", "--rootdir", str(tmp_path)),
-            "tests",
+            *part,
         ],
         cwd=tmp_path,
         env={
@@ -71,5 +69,5 @@ def test_peer(
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    what = f"{package} {version(package)}" + (", with our strategies" if strategies else "")
+    what = f"{package} {version(package)}, {' '.join(part)}" + (", with our strategies" if strategies else "")
     record_property("peer", f"{what}: {done.stdout.splitlines()[-1]}; left out: {', '.join(left_out) or 'none'}")

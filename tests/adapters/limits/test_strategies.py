@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import limits
+import limits_redis_rl
 import pytest
 from limits import parse
 from limits.errors import ConfigurationError
@@ -186,3 +187,12 @@ def test_a_sliding_window_never_contradicts_itself(
         assert limiter.hit(limit, cost=cost) == admitted
         if admitted:
             break
+
+
+def test_a_bucket_of_another_size_is_a_class_of_one_line(server: Server) -> None:
+    class Burst(limits_redis_rl.TokenBucket):
+        policy = staticmethod(lambda limit, s: limits_redis_rl.Policy(("TOKEN", 5, limit, s * 1000), ":burst"))
+
+    limiter = Burst(limits_redis_rl.RedisRLStorage(server.uri("redis-rl")))
+    assert [limiter.hit(THREE) for _ in range(6)] == [True] * 5 + [False]
+    assert limiter.get_window_stats(THREE).reset_time == pytest.approx(time.time() + 20, abs=1)
