@@ -138,6 +138,7 @@ struct Process {
 pub struct Options {
     args: Vec<String>,
     module: bool,
+    under: Vec<String>,
     clock: Option<u64>,
     port: u16,
     preload: Vec<PathBuf>,
@@ -150,6 +151,7 @@ impl Options {
         Self {
             args: Vec::new(),
             module: true,
+            under: Vec::new(),
             clock: None,
             port: 0,
             preload: Vec::new(),
@@ -190,6 +192,13 @@ impl Options {
     /// Let the server have so many bytes of memory, used or not, and no more.
     pub fn address_space(mut self, bytes: u64) -> Self {
         self.address_space = Some(bytes);
+        self
+    }
+
+    /// Run the server under a program, `valgrind` for one: its words, before those of the server.
+    pub fn under(mut self, words: &[&str]) -> Self {
+        self.under
+            .extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
@@ -238,8 +247,14 @@ impl Options {
 
     /// Starts without waiting for an answer.
     pub fn spawn_in(self, dir: TempDir) -> Server {
-        let mut command = Command::new(server_binary());
+        let mut words = self
+            .under
+            .into_iter()
+            .map(OsString::from)
+            .chain([server_binary()]);
+        let mut command = Command::new(words.next().expect("the server at least"));
         command
+            .args(words)
             .current_dir(dir.path())
             .args([
                 "--port",
