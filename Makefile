@@ -137,21 +137,23 @@ soak: build ## KEYS (5000000) that come and go, and memory that returns to where
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server RL_SOAK_KEYS=$(or $(KEYS),5000000) \
 	    cargo test --locked --test server -- --ignored --nocapture soak
 
-BENCH = server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo bench --locked --bench commands --
+# Only tables go to the standard output.
+BENCH = @scripts/setup build && scripts/setup tool redis-benchmark redis-tools && scripts/setup tool valgrind valgrind && \
+	server=$$(scripts/setup server) && \
+	echo "compiling the module and the benchmark (about a minute the first time) …" >&2 && \
+	cargo build --release --locked --quiet && \
+	REDIS_SERVER=$$server RL_MODULE=$(MODULE) cargo bench --locked --quiet --bench commands --
 
-bench: build ## the commands beside what one would use instead: every table, ROUNDS
-	@scripts/setup tool valgrind valgrind
+bench: ## the commands beside what one would use instead: every table, ROUNDS; with redis-cell, REDIS_CELL_SO
 	$(BENCH) full
 
-bench-quick: build ## the README's table, in under a minute once it is compiled
-	@scripts/setup tool valgrind valgrind
+bench-quick: ## the table of the commands: cost, speed, bytes; about a minute once it is compiled
 	$(BENCH) quick
 
-bench-several: build ## RL.ALL beside its limits one by one, RL.LEASE beside plain commands, and both beside Lua
-	@scripts/setup tool valgrind valgrind
+bench-several: ## RL.ALL beside its limits one by one, RL.LEASE beside plain commands, and both beside Lua
 	$(BENCH) several
 
-bench-worst: build ## the slowest single calls, and what they send to replicas
+bench-worst: ## the slowest single calls, and what they send to replicas
 	$(BENCH) worst
 
 bench-core: ## micro-benchmarks of the core
@@ -171,16 +173,14 @@ capacity: build ## the tables of docs/capacity.md: how many nodes, bytes and pro
 	@scripts/setup tool openssl openssl
 	server=$$(scripts/setup server) && benches/capacity/run $$server $(MODULE)
 
-instructions: build ## counts instructions per command into benches/instructions.tsv
-	@scripts/setup tool valgrind valgrind
+instructions: ## counts instructions per command into benches/instructions.tsv
 	$(BENCH) update
 
 plots: ## the pictures of the pages, docs/plots/*.svg, from the core and from the tables in benches/
 	@scripts/setup build
 	cargo run --locked --quiet --example plots
 
-check-instructions: build ## fails where a command got dearer than benches/instructions.tsv says
-	@scripts/setup tool valgrind valgrind
+check-instructions: ## fails where a command got dearer than benches/instructions.tsv says
 	$(BENCH) check
 
 RELEASE = $(dir $(MODULE))dist/libredis_rl-$(VERSION)-$(shell uname -m).so

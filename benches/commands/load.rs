@@ -1,108 +1,198 @@
-//! The load: one thread and a few connections, all of them always waiting for a reply.
+//! The load that a server is put under: redis-benchmark's, or, for what it can't send, our own.
 //!
-//! A thread per connection would be dearer than the server that it loads, and so would be asking
-//! which connection is ready. The server answers connections in the order in which they have
-//! asked, so one thread that waits for each in turn, and sends its next call at once, keeps all of
-//! them busy with two system calls for each batch: the server is what it waits for. On two
-//! processors there is one for each.
+//! The server has the first processor, and redis-benchmark the last.
 
+use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::server::Server;
-use crate::wire::{Calls, Client};
+use redis::{Connection, Pipeline};
+use serde::Deserialize;
+use support::{Options, Server, send};
 
-/// What one run of calls came to.
+use crate::rows::Row;
+
+/// How many connections there are, and how many calls each has under way.
+#[derive(Clone, Copy)]
+pub struct Load {
+    pub connections: usize,
+    pub pipeline: usize,
+}
+
+/// What a run of calls came to: not a number, if it was not measured.
 pub struct Slice {
-    pub calls: usize,
-    pub wall: Duration,
-    /// The server's processor time.
-    pub cpu: Duration,
-    /// From a batch's sending to its last reply, in ns.
-    pub latencies_ns: Vec<u32>,
+    /// The server's processor time per call.
+    pub cpu_us: f64,
+    pub calls_per_second: f64,
+    pub p99_us: f64,
 }
 
 impl Slice {
-    pub fn cpu_us(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.calls as f64
-    }
-
-    pub fn thousands_per_second(&self) -> f64 {
-        self.calls as f64 / self.wall.as_secs_f64() / 1_000.0
-    }
+    pub const NONE: Self = Self {
+        cpu_us: f64::NAN,
+        calls_per_second: f64::NAN,
+        p99_us: f64::NAN,
+    };
 }
 
-/// Sends every call, in batches of `pipeline`, as fast as the server takes them.
-pub fn closed(server: &Server, clients: &mut [Client], calls: &Calls, pipeline: usize) -> Slice {
-    let batches = calls.len() / pipeline;
-    let count = clients.len();
-    assert!(batches >= count, "a batch for each connection");
-    let mut sent_at = vec![Instant::now(); count];
-    let mut latencies_ns = Vec::with_capacity(batches);
-    let cpu = server.cpu_time();
-    let start = Instant::now();
-    for batch in 0..batches + count {
-        let turn = batch % count;
-        if batch >= count {
-            clients[turn].receive(calls);
-        }
-        let now = Instant::now();
-        if batch >= count {
-            latencies_ns.push(nanos(now - sent_at[turn]));
-        }
-        if batch < batches {
-            sent_at[turn] = now;
-            clients[turn].send(calls, batch * pipeline, pipeline);
-        }
-    }
-    Slice {
-        calls: batches * pipeline,
-        wall: start.elapsed(),
-        cpu: server.cpu_time().saturating_sub(cpu),
-        latencies_ns,
-    }
+/// A line of redis-benchmark's `--csv`.
+#[derive(Deserialize)]
+struct Line {
+    rps: f64,
+    p99_latency_ms: f64,
 }
 
-/// Sends every call at its time, `per_second` of them, or, when all connections are busy, as soon
-/// after it as one is free. Latencies count from when a call was due, so that waiting for a
-/// connection is part of them.
-pub fn at_rate(server: &Server, clients: &mut [Client], calls: &Calls, per_second: f64) -> Slice {
-    let count = clients.len();
-    for client in &*clients {
-        client.set_nonblocking(true);
+/// The keys that redis-benchmark makes of `__rand_int__`.
+pub fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|nth| format!("{nth:012}")).collect()
+}
+
+impl Load {
+    /// Runs so many calls on the first of [`keys`], in one database.
+    pub fn run(
+        self,
+        server: &Server,
+        row: &Row,
+        database: usize,
+        keys: usize,
+        calls: usize,
+    ) -> Slice {
+        let before = cpu_time(server);
+        let mut slice = match row.line() {
+            Some(line) => self.redis_benchmark(server, line, database, keys, calls),
+            None if self.pipeline == 1 => return Slice::NONE,
+            None => self.own(server, row, database, keys, calls),
+        };
+        let cpu = cpu_time(server).saturating_sub(before);
+        slice.cpu_us = cpu.as_secs_f64() * 1e6 / calls as f64;
+        slice
     }
-    let mut due_at = vec![Instant::now(); count];
-    let mut latencies_ns = Vec::with_capacity(calls.len());
-    let (mut sent, mut received) = (0, 0);
-    let cpu = server.cpu_time();
-    let start = Instant::now();
-    while received < calls.len() {
-        if sent < calls.len() && sent - received < count {
-            let due = start + Duration::from_secs_f64(sent as f64 / per_second);
-            if Instant::now() >= due {
-                due_at[sent % count] = due;
-                clients[sent % count].send(calls, sent, 1);
-                sent += 1;
-                continue;
+
+    pub fn redis_benchmark(
+        self,
+        server: &Server,
+        line: &str,
+        database: usize,
+        keys: usize,
+        calls: usize,
+    ) -> Slice {
+        let (_, processor) = processors();
+        let Self {
+            connections,
+            pipeline,
+        } = self;
+        let socket = server.dir().join("redis.sock");
+        let socket = socket.display();
+        let line = line.replace("KEY", "__rand_int__");
+        let words = format!(
+            "-c {processor} redis-benchmark --csv --precision 3 -s {socket} --dbnum {database} \
+             -c {connections} -P {pipeline} -n {calls} -r {keys} {line}"
+        );
+        let output = Command::new("taskset")
+            .args(words.split_whitespace())
+            .output()
+            .expect("taskset is there");
+        assert!(output.status.success(), "{line}: {output:?}");
+        let mut lines = csv::Reader::from_reader(&output.stdout[..]).into_deserialize();
+        let line: Line = lines.next().expect("a line").expect("its figures");
+        Slice {
+            calls_per_second: line.rps,
+            p99_us: line.p99_latency_ms * 1_000.0,
+            ..Slice::NONE
+        }
+    }
+
+    /// For calls of two commands, and for those that differ from time to time: redis-benchmark sends
+    /// neither. It is for pipelines, where the server takes most of the time. One by one it is the
+    /// client that does, and figures of two clients don't compare.
+    fn own(self, server: &Server, row: &Row, database: usize, keys: usize, calls: usize) -> Slice {
+        let keys = self::keys(keys);
+        let batches = (0..calls / self.pipeline).map(|batch| {
+            let mut pipeline = Pipeline::new();
+            for nth in batch * self.pipeline..(batch + 1) * self.pipeline {
+                for command in row.call(&keys[nth % keys.len()], nth / keys.len()) {
+                    pipeline.add_command(command);
+                }
+            }
+            pipeline.get_packed_pipeline()
+        });
+        let batches: Vec<Vec<u8>> = batches.collect();
+        let connections = (0..self.connections).map(|_| {
+            let mut connection = server.connect();
+            send::<()>(&mut connection, &["SELECT", &database.to_string()]);
+            connection
+        });
+        let mut connections: Vec<Connection> = connections.collect();
+        let start = Instant::now();
+        // The server answers connections in the order in which they have asked: waiting for each in
+        // turn keeps all of them busy.
+        for at in 0..batches.len() + self.connections {
+            let connection = &mut connections[at % self.connections];
+            if at >= self.connections {
+                for _ in 0..self.pipeline * row.commands() {
+                    let reply = connection.recv_response().expect("a reply");
+                    assert!(row.fits(&reply), "{}: {reply:?}", row.name);
+                }
+            }
+            if let Some(batch) = batches.get(at) {
+                connection.send_packed_command(batch).expect("a server");
             }
         }
-        // Nothing sleeps here: the load has a processor of its own.
-        let turn = received % count;
-        if received < sent && clients[turn].poll(calls) {
-            latencies_ns.push(nanos(due_at[turn].elapsed()));
-            received += 1;
+        Slice {
+            calls_per_second: calls as f64 / start.elapsed().as_secs_f64(),
+            ..Slice::NONE
         }
-    }
-    for client in &*clients {
-        client.set_nonblocking(false);
-    }
-    Slice {
-        calls: calls.len(),
-        wall: start.elapsed(),
-        cpu: server.cpu_time().saturating_sub(cpu),
-        latencies_ns,
     }
 }
 
-fn nanos(duration: Duration) -> u32 {
-    u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX)
+/// How every server is started: with redis-cell too, if `REDIS_CELL_SO` names it.
+pub fn options() -> Options {
+    let options = Options::new().arg("databases", "64");
+    match std::env::var("REDIS_CELL_SO") {
+        Ok(cell) => options.arg("loadmodule", &cell),
+        Err(_) => options,
+    }
+}
+
+/// Starts a server that is measured. Only the thread that runs its commands is bound: others that
+/// it has (AOF, lazy freeing) go where there is room.
+pub fn start(options: Options) -> Server {
+    let server = options.start();
+    let (first, _) = processors();
+    let bound = Command::new("taskset")
+        .args(["-cp", &first, &server.pid().to_string()])
+        .output();
+    assert!(
+        bound.expect("taskset is there").status.success(),
+        "the server is bound"
+    );
+    server
+}
+
+/// The first and the last processor that there is for this benchmark.
+fn processors() -> (String, String) {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let mut numbers = list.expect("a list").trim().split([',', '-']);
+    let first = numbers.next().expect("a processor").to_owned();
+    let last = numbers.next_back().unwrap_or(&first).to_owned();
+    (first, last)
+}
+
+/// The processor time that a server has taken so far, all its threads together.
+pub fn cpu_time(server: &Server) -> Duration {
+    let pid = server.pid().try_into().expect("a process id");
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the first call fills the number that it is given, and the second one the struct.
+    let status = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) | libc::clock_gettime(clock, &raw mut time)
+    };
+    assert_eq!(status, 0, "the server is still there");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

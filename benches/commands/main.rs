@@ -2,20 +2,17 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `rows` | what is measured: each command line and the state it meets |
-//! | `server` | a server of its own, its processor time, its memory |
-//! | `wire` | the protocol, as cheaply as it can be spoken |
-//! | `load` | the load: closed loop at full pipelines, or at a fixed rate |
+//! | `rows.txt`, `rows` | what is measured: each call and the state it meets |
+//! | `load` | servers under load, by redis-benchmark |
 //! | `callgrind` | instructions per command |
 //! | `recorded` | the instructions in the repository, and whether they still hold |
-//! | `report` | the tables |
-//! | `several` | several limits in one step, and leases: rows and tables |
-//! | `worst` | the table of the slowest single calls |
-//! | `stats` | medians and their spread |
+//! | `tables` | the tables of the commands |
+//! | `several` | tables of one thing beside another: several limits in one step, leases, redis-cell |
+//! | `worst.txt`, `worst` | the table of the slowest single calls |
 //!
 //! `REDIS_SERVER` names the server, `RL_MODULE` the module (the release build unless set), and
 //! `REDIS_CELL_SO`, if set, redis-cell's module to measure beside it. `ROUNDS` sets how many rounds
-//! there are.
+//! there are. Tables go to the standard output, and what goes on meanwhile to the standard error.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -38,12 +35,9 @@
 mod callgrind;
 mod load;
 mod recorded;
-mod report;
 mod rows;
-mod server;
 mod several;
-mod stats;
-mod wire;
+mod tables;
 mod worst;
 
 use std::process::ExitCode;
@@ -51,7 +45,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
   full          every table (the default)
-  quick         the README's table, in under a minute
+  quick         the page's table, in a minute or two
   several       several limits in one step beside one by one, and leases
   worst         the slowest single calls, beside plain commands with the same result
   instructions  instructions per command
@@ -70,17 +64,12 @@ fn main() -> ExitCode {
     } else {
         args.remove(0)
     };
+    tables::introduce();
     match mode.as_str() {
-        "full" => report::full(&args),
-        "quick" => report::quick(&args),
-        "several" => {
-            report::introduce();
-            several::tables();
-        }
-        "worst" => {
-            report::introduce();
-            worst::table_of_worst_calls();
-        }
+        "full" => tables::full(&args),
+        "quick" => tables::quick(&args),
+        "several" => several::tables(),
+        "worst" => worst::table_of_worst_calls(),
         "instructions" => recorded::print(&args),
         "profile" => recorded::profile(&args),
         "check" => return recorded::check(),

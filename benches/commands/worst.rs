@@ -1,37 +1,51 @@
 //! The slowest single calls: what one client can ask of the server at once, beside plain commands
 //! with the same result.
 
-use crate::report::{Followed, table};
-use crate::server::Server;
-use crate::stats::Summary;
-use crate::wire::{Control, Reply};
+use redis::{Cmd, Connection, Value};
+use serde::Deserialize;
+use support::{info, send};
+
+use crate::load::cpu_time;
+use crate::rows::{commands, read_table};
+use crate::tables::{Followed, digits, median, now_us, progress, table};
 
 /// How often each is measured.
 const TIMES: usize = 15;
-const MIB: usize = 1 << 20;
-/// The most units of an exact window, and the most leases.
-const MOST: usize = 10_000;
-/// An instant in the year 2100, in ms.
-const LATER_MS: usize = 4_102_444_800_000;
 /// The most limits of one call.
 const MOST_LIMITS: usize = 32;
 
-/// A call and the state that it meets.
+/// A line of `worst.txt`, which explains the fields.
+#[derive(Deserialize)]
 struct Case {
-    name: &'static str,
+    name: String,
     key: String,
-    state: Vec<String>,
+    state: String,
     call: String,
-    /// Plain commands that come to the same, on the same state.
-    plain: Vec<String>,
+    plain: String,
 }
 
-/// Prints the table.
+/// Prints the table: the server's processor time, from reading the call to sending its result to
+/// its AOF and its replica, and the bytes of the latter.
 pub fn table_of_worst_calls() {
     let followed = Followed::start();
-    let server = &followed.server;
-    let mut control = server.control();
-    println!();
+    let mut control = followed.server.connect();
+    let mut measure = |keys: &[String], state: &str, calls: &[Cmd]| -> String {
+        let mut bytes = 0;
+        let times_ms = (0..TIMES).map(|_| {
+            for key in keys {
+                send::<()>(&mut control, &["DEL", key]);
+            }
+            run(&mut control, &filled_in(state, &keys[0]));
+            settle(&mut control);
+            let offset = info(&mut control, "replication", "master_repl_offset");
+            let before = cpu_time(&followed.server);
+            run(&mut control, calls);
+            let time = cpu_time(&followed.server).saturating_sub(before);
+            bytes = info(&mut control, "replication", "master_repl_offset") - offset;
+            time.as_secs_f64() * 1_000.0
+        });
+        format!("{} | {bytes}", digits(median(times_ms.collect::<Vec<_>>())))
+    };
     table(&[
         "call",
         "ms",
@@ -39,219 +53,66 @@ pub fn table_of_worst_calls() {
         "plain commands, ms",
         "bytes",
     ]);
-    for case in cases()
-        .into_iter()
-        .chain(cases_of_leases())
-        .chain(cases_on_many_keys())
+    for Case {
+        name,
+        key,
+        state,
+        call,
+        plain,
+    } in read_table(include_str!("worst.txt"))
     {
-        let ours = measure(
-            server,
-            &mut control,
-            &case,
-            std::slice::from_ref(&case.call),
-        );
-        let plain = measure(server, &mut control, &case, &case.plain);
-        let [ours, plain] = [ours, plain].map(|(ms, bytes)| format!("{} | {bytes}", ms.median()));
-        println!("| {} | {ours} | {plain} |", case.name);
+        progress(&name);
+        let keys = match key.as_str() {
+            "1 B" => vec!["k".to_owned()],
+            "1 MiB" => vec!["k".repeat(1 << 20)],
+            "8 MiB" => vec!["k".repeat(8 << 20)],
+            _ => (0..MOST_LIMITS).map(|nth| format!("k:{nth}")).collect(),
+        };
+        let call = match call.strip_prefix("RL.ALL 32 ") {
+            Some(policy) => {
+                let policies = vec![policy; MOST_LIMITS].join(" ");
+                format!("RL.ALL {MOST_LIMITS} {} {policies}", keys.join(" "))
+            }
+            None => call,
+        };
+        let plain: Vec<Cmd> = keys.iter().flat_map(|key| filled_in(&plain, key)).collect();
+        let ours = measure(&keys, &state, &filled_in(&call, &keys[0]));
+        let plain = measure(&keys, &state, &plain);
+        println!("| {name} | {ours} | {plain} |");
     }
     println!();
 }
 
-/// Milliseconds that the server takes for the lines, from reading them to sending their results
-/// to its AOF and its replica, and the bytes of the latter.
-fn measure(
-    server: &Server,
-    control: &mut Control,
-    case: &Case,
-    lines: &[String],
-) -> (Summary, i64) {
-    let mut bytes = 0;
-    let times = (0..TIMES).map(|_| {
-        control.must(&format!("DEL {}", case.key));
-        control.must_all(&case.state);
-        settle(control);
-        let offset = control.info("master_repl_offset");
-        let before = server.cpu_time();
-        for line in lines {
-            if let Reply::Error(error) = control.line(line) {
-                panic!("{}: {error}", case.name);
-            }
-        }
-        let after = server.cpu_time();
-        bytes = control.info("master_repl_offset") - offset;
-        (after.saturating_sub(before)).as_secs_f64() * 1_000.0
-    });
-    (Summary::of(times.collect::<Vec<_>>()), bytes)
+fn run(control: &mut Connection, commands: &[Cmd]) {
+    for command in commands {
+        command.query::<Value>(control).expect("no error");
+    }
 }
 
 /// Waits until what was sent before has been written and has reached the replica.
-fn settle(control: &mut Control) {
-    control.must("WAIT 1 10000");
+fn settle(control: &mut Connection) {
+    send::<()>(control, &["WAIT", "1", "10000"]);
     std::thread::sleep(std::time::Duration::from_millis(30));
 }
 
-fn case(name: &'static str, key: &str, state: Vec<String>, call: &str, plain: Vec<String>) -> Case {
-    let with_key = |line: String| line.replace("KEY", key);
-    Case {
-        name,
-        key: key.to_owned(),
-        state: state.into_iter().map(with_key).collect(),
-        call: call.replace("KEY", key),
-        plain: plain.into_iter().map(with_key).collect(),
-    }
-}
-
-fn cases() -> Vec<Case> {
-    let now_us = crate::report::now_us();
-    let expiry = "PEXPIREAT KEY 4102444800000".to_owned();
-    let entries = |count: usize, at_us: u64| format!(" {at_us}").repeat(count);
-    let log = |old: usize, newer: String| {
-        let push = format!("RPUSH KEY{}{newer}", entries(old, now_us - 30 * 60_000_000));
-        vec![push, expiry.clone()]
+/// The commands of a text, `9999 x WORD` replaced by so many entries.
+fn filled_in(text: &str, key: &str) -> Vec<Cmd> {
+    let Some((before, rest)) = text.split_once(" x ") else {
+        return commands(&text.replace("KEY", key)).collect();
     };
-    let push = |count| format!("RPUSH KEY{}", entries(count, now_us));
-    let set = "SET KEY T1:99000000:1000000:1779331200000000 PXAT 4102444800000".to_owned();
-    let exact = |cost: usize| format!("RL.SLIDE KEY 10000 60000 EXACT COST {cost}");
-    let long = "k".repeat(8 * MIB);
-    let mib = "k".repeat(MIB);
-    // Entries an hour ahead, as of a clock that was set back since.
-    let ahead = || entries(MOST, now_us + 3_600_000_000);
-    vec![
-        case(
-            "`RL.TOKEN`, a new key",
-            "k",
-            vec![],
-            "RL.TOKEN KEY 100 10 1000",
-            vec![set.clone()],
-        ),
-        case(
-            "`RL.TOKEN`, a key's name of 8 MiB",
-            &long,
-            vec![],
-            "RL.TOKEN KEY 100 10 1000",
-            vec![set],
-        ),
-        case(
-            "`EXACT`, `COST 10000`",
-            "k",
-            vec![],
-            &exact(MOST),
-            vec![push(MOST), expiry.clone()],
-        ),
-        case(
-            "`EXACT`, 9,999 units leave and one is left",
-            "k",
-            log(MOST - 1, entries(1, now_us)),
-            &exact(1),
-            vec!["LTRIM KEY 9999 -1".to_owned(), push(1)],
-        ),
-        case(
-            "`EXACT`, 9,999 leave, `COST 9999`",
-            "k",
-            log(MOST - 1, entries(1, now_us)),
-            &exact(MOST - 1),
-            vec!["LTRIM KEY 9999 -1".to_owned(), push(MOST - 1)],
-        ),
-        case(
-            "`EXACT`, the clock was set back before all of 10,000",
-            "k",
-            log(0, ahead()),
-            &exact(1),
-            vec!["DEL KEY".to_owned(), push(MOST), expiry.clone()],
-        ),
-        case(
-            "`EXACT`, refused, 10,000 units",
-            "k",
-            log(0, entries(MOST, now_us)),
-            &exact(2),
-            vec!["LINDEX KEY 5000".to_owned()],
-        ),
-        case(
-            "`EXACT`, `COST 10000`, a key's name of 1 MiB",
-            &mib,
-            vec![],
-            &exact(MOST),
-            vec![push(MOST), expiry.clone()],
-        ),
-        case(
-            "`EXACT`, `COST 10000`, a key's name of 8 MiB",
-            &long,
-            vec![],
-            &exact(MOST),
-            vec![push(MOST), expiry],
-        ),
-    ]
-}
-
-fn cases_of_leases() -> Vec<Case> {
-    let now_ms = crate::report::now_us() as usize / 1_000;
-    // Some that have ended, and some that end in the year 2100.
-    let leases = |over: usize, live: usize| {
-        let ends = (0..over).map(|nth| now_ms - 30_000 + nth);
-        let ends = ends.chain((0..live).map(|nth| LATER_MS + nth));
-        let pairs: Vec<String> = ends
-            .enumerate()
-            .map(|(nth, end_ms)| format!("{end_ms} {nth}"))
-            .collect();
-        vec![
-            format!("ZADD KEY {}", pairs.join(" ")),
-            format!("PEXPIREAT KEY {}", LATER_MS + MOST),
-        ]
+    let (before, count) = before.rsplit_once(' ').expect("how many");
+    let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
+    let count: u64 = count.parse().expect("a number");
+    let now_us = now_us();
+    let entry = |nth| match word {
+        "NOW" => now_us.to_string(),
+        "NOW_MS" => (now_us / 1_000).to_string(),
+        "OLD" => (now_us - 1_800_000_000).to_string(),
+        "AHEAD" => (now_us + 3_600_000_000).to_string(),
+        "OVER" => format!("{} over:{nth}", now_us / 1_000 - 30_000 + nth),
+        "LIVE" => format!("{} live:{nth}", 4_102_444_800_000 + nth),
+        _ => panic!("what is {word}?"),
     };
-    vec![
-        case(
-            "`RL.LEASE`, 9,999 are over and one is live",
-            "k",
-            leases(MOST - 1, 1),
-            "RL.LEASE KEY 10000 60000 new",
-            vec![
-                format!("ZREMRANGEBYSCORE KEY 0 {now_ms}"),
-                format!("ZADD KEY {} new", now_ms + 60_000),
-            ],
-        ),
-        case(
-            "`RL.LEASE`, refused, 10,000 are live and the limit is 5,000",
-            "k",
-            leases(0, MOST),
-            "RL.LEASE KEY 5000 60000 new",
-            vec!["ZRANGE KEY 5000 5000 WITHSCORES".to_owned()],
-        ),
-    ]
-}
-
-fn cases_on_many_keys() -> [Case; 2] {
-    let expiry = format!("PEXPIREAT KEY {LATER_MS}");
-    let push = format!(
-        "RPUSH KEY{}",
-        format!(" {}", crate::report::now_us()).repeat(MOST)
-    );
-    [
-        on_many_keys(
-            "`RL.ALL` of 32 fixed windows",
-            "FIXED 1000000 86400000",
-            &["SET KEY 1 PXAT 4102444800000".to_owned()],
-        ),
-        on_many_keys(
-            "`RL.ALL` of 32 with `EXACT`, `COST 10000`",
-            "SLIDE 10000 60000 EXACT COST 10000",
-            &[push, expiry],
-        ),
-    ]
-}
-
-/// A call with the most limits that there can be, all of them alike and on new keys.
-fn on_many_keys(name: &'static str, policy: &str, plain: &[String]) -> Case {
-    let keys: Vec<String> = (0..MOST_LIMITS).map(|nth| format!("k:{nth}")).collect();
-    let names = keys.join(" ");
-    let policies = vec![policy; MOST_LIMITS].join(" ");
-    let plain_on = |key: &String| -> Vec<String> {
-        plain.iter().map(|line| line.replace("KEY", key)).collect()
-    };
-    Case {
-        name,
-        key: names.clone(),
-        state: Vec::new(),
-        call: format!("RL.ALL {MOST_LIMITS} {names} {policies}"),
-        plain: keys.iter().flat_map(plain_on).collect(),
-    }
+    let entries: Vec<String> = (0..count).map(entry).collect();
+    filled_in(&format!("{before} {} {after}", entries.join(" ")), key)
 }

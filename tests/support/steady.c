@@ -1,7 +1,7 @@
 /* What makes a server's instruction counts repeat: preloaded into one that runs under callgrind.
  *
  * - Its clocks, the wall clock and the monotonic one, stand at the first eight bytes of the file
- *   that RL_BENCH_PAGE names (microseconds since the epoch), so that its timers fire, and its
+ *   that RL_STEADY_PAGE names (microseconds since the epoch), so that its timers fire, and its
  *   digits change, at the same calls each time.
  * - What it takes for random, and hashes keys with, is zero, and so its dictionaries are the same.
  * - It waits for events without a time limit, so that it doesn't count how long it waited.
@@ -27,7 +27,7 @@
 static volatile uint64_t *page;
 
 __attribute__((constructor)) static void open_page(void) {
-    const char *path = getenv("RL_BENCH_PAGE");
+    const char *path = getenv("RL_STEADY_PAGE");
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
     void *mapped = mmap(NULL, 2 * sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
