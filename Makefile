@@ -7,7 +7,10 @@ BASES ?= redis:8 redis:7 valkey/valkey:8
 # The one place that names the version is Cargo.toml.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-MODULE := $(TARGET)/release/libredis_rl.so
+# The processor to build for. On x86-64, ARCH=aarch64 is a cross build, which runs under qemu-user.
+ARCH ?= $(shell uname -m)
+CROSS := $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-unknown-linux-gnu)
+MODULE := $(TARGET)$(addprefix /,$(CROSS))/release/libredis_rl.so
 GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
@@ -19,7 +22,8 @@ help: ## this list
 
 build: ## the module, target/release/libredis_rl.so
 	@scripts/setup build
-	cargo build --release --locked
+	@$(if $(CROSS),scripts/setup cross $(ARCH))
+	cargo build --release --locked $(if $(CROSS),--lib --target $(CROSS))
 	@ls -l $(MODULE)
 
 run: free-port build ## a Redis with the module in the foreground, on PORT (6379)
@@ -94,6 +98,22 @@ test-servers: build ## the same on every supported server, fetched into .cache/s
 	@scripts/setup tool redis-cli redis-tools
 	scripts/servers/fetch $(SERVERS)
 	@scripts/servers/each
+
+# What a cross build needs: a linker, the headers for bindgen, and servers for the other processor.
+EMULATED := $(CURDIR)/.cache/servers-aarch64
+STRIP := $(if $(CROSS),$(ARCH)-linux-gnu-)strip
+ifneq ($(CROSS),)
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+export BINDGEN_EXTRA_CLANG_ARGS_aarch64_unknown_linux_gnu = -I/usr/aarch64-linux-gnu/include
+endif
+
+servers-aarch64:
+	@scripts/setup fetch
+	ARCHITECTURE=arm64 scripts/servers/fetch $(EMULATED) redis-7.0.15 redis-8.0.2 valkey-8.1.1
+
+test-aarch64: ## on x86-64: recorded calls and more, with module and servers for aarch64 under qemu-user
+	@$(MAKE) --no-print-directory release ARCH=aarch64
+	@scripts/servers/emulated $(EMULATED) $(TARGET)/release/dist/libredis_rl-$(VERSION)-aarch64.so
 
 test-upstream: build ## the tests of the servers' own authors, with the module loaded; FORM=short for a few
 	@scripts/setup tool python3 python3
@@ -183,22 +203,23 @@ plots: ## the pictures of the pages, docs/plots/*.svg, from the core and from th
 check-instructions: ## fails where a command got dearer than benches/instructions.tsv says
 	$(BENCH) check
 
-RELEASE = $(dir $(MODULE))dist/libredis_rl-$(VERSION)-$(shell uname -m).so
+RELEASE = $(TARGET)/release/dist/libredis_rl-$(VERSION)-$(ARCH).so
+SERVER = $(if $(CROSS),$(EMULATED)/redis-8.0.2/redis-server,$$(scripts/setup server))
 
-release: build ## the module to give away: stripped, mode 0755, with its checksum
+release: build $(if $(CROSS),servers-aarch64) ## the module to give away: stripped, mode 0755, with its checksum
 	@scripts/setup tool strip binutils
 	@mkdir -p $(dir $(RELEASE))
-	strip -o $(RELEASE) $(MODULE)
+	$(STRIP) -o $(RELEASE) $(MODULE)
 	@chmod 0755 $(RELEASE)
 	@cd $(dir $(RELEASE)) && sha256sum $(notdir $(RELEASE)) > $(notdir $(RELEASE)).sha256
-	@scripts/check-release $(RELEASE) $$(scripts/setup server)
+	@scripts/check-release $(RELEASE) $(SERVER)
 
 install: build ## the module to where this machine's server may load it from, and checks that it does
 	@scripts/install $(MODULE)
 
 package: build ## a Debian package for Redis's and Valkey's module folders
 	@scripts/setup tool strip binutils
-	@scripts/package $(MODULE) $(dir $(RELEASE))
+	@STRIP=$(STRIP) scripts/package $(MODULE) $(dir $(RELEASE))
 
 test-install: package ## installs as docs/install.md says, under systemd in containers
 	tests/install $(MODULE) $(dir $(RELEASE))redis-rl_$(VERSION)_$$(dpkg --print-architecture).deb
