@@ -139,6 +139,10 @@ test-image: ## builds the image on each of BASES and tests it in containers
 	    tests/image $$tag || exit 1; \
 	done
 
+test-containers: image ## Compose, Testcontainers, Kubernetes, Sentinel, Cluster and TLS of docs/install.md
+	@scripts/setup tool python3 python3-venv
+	tests/containers/run $(IMAGE)
+
 fuzz: ## fuzzes the core for SECONDS (600) per target
 	@scripts/setup build
 	@scripts/setup tool c++ g++
