@@ -125,6 +125,10 @@ test-clients: build ## the examples for client libraries, installed into .cache/
 	@scripts/setup clients
 	server=$$(scripts/setup server) && tests/clients/run $$server $(MODULE)
 
+test-adapters: build ## the stores and layers of examples/adapters, in the middlewares that they are for
+	@scripts/setup adapters
+	server=$$(scripts/setup server) && tests/adapters/run $$server $(MODULE)
+
 test-monitoring: build ## INFO's figures in Prometheus, its alerts and panels, with the real exporter
 	@scripts/setup monitoring
 	server=$$(scripts/setup server) && tests/monitoring/run $$server $(MODULE)
