@@ -2,7 +2,6 @@
 //
 // Two settings matter in each: a call is not queued while there is no connection, and not sent a second
 // time. It may have been charged, and nobody waits for its answer any more. The time-out is the store's.
-import { once } from "node:events";
 import { Cluster, Command, Redis } from "ioredis";
 import { createClient, createCluster } from "redis";
 
@@ -14,7 +13,7 @@ export interface Client {
 export async function ioredis(url: string): Promise<Client> {
   const redis = new Redis(url, { connectTimeout: 250, enableOfflineQueue: false, maxRetriesPerRequest: 0 });
   redis.on("error", () => {}); // each call reports it, and the client goes on connecting
-  await once(redis, "ready");
+  await new Promise((ready) => redis.once("ready", ready));
   return {
     sendCommand: (command: string, ...args: string[]) => redis.call(command, ...args),
     close: () => redis.disconnect(),
@@ -32,7 +31,7 @@ export async function ioredisCluster(url: string): Promise<Client> {
   const redisOptions = { connectTimeout: 250, maxRetriesPerRequest: 0 };
   const cluster = new Cluster([url], { enableOfflineQueue: false, retryDelayOnFailover: 0, redisOptions });
   cluster.on("error", () => {});
-  await once(cluster, "ready");
+  await new Promise((ready) => cluster.once("ready", ready));
   return {
     sendCommand: (command: string, ...args: string[]) => cluster.sendCommand(new KeyFirst(command, args)) as Promise<unknown>,
     close: () => cluster.disconnect(),

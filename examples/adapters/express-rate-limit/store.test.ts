@@ -15,6 +15,7 @@ import * as olderClients from "../send-command-5.ts"; // the same with the major
 import { RedisRlStore, type StoreOptions } from "./store.ts";
 
 const MINUTE = 60_000;
+const PATIENT = 10_000; // a time-out for a busy machine
 
 let server: Server;
 let client: clients.Client;
@@ -32,7 +33,7 @@ after(async () => {
 
 /** A store with keys of its own. */
 function newStore(options: Partial<StoreOptions> = {}): RedisRlStore {
-  return new RedisRlStore({ sendCommand: client.sendCommand, prefix: `rl:${prefixes++}:`, ...options });
+  return new RedisRlStore({ sendCommand: client.sendCommand, prefix: `rl:${prefixes++}:`, timeoutMs: PATIENT, ...options });
 }
 
 interface App {
@@ -83,7 +84,9 @@ for (const [version, library] of [
       const own = await Server.start();
       const { sendCommand, close } = await library[name](own.url);
       try {
-        const store = new RedisRlStore({ sendCommand });
+        const store = new RedisRlStore({ sendCommand, timeoutMs: PATIENT });
+        const hasty = new RedisRlStore({ sendCommand, timeoutMs: 100 });
+        hasty.init(policy(2));
         store.init(policy(2));
         const near = (time: Date | undefined) => assert.ok(Math.abs(time!.getTime() - Date.now() - MINUTE) < 5000);
         assert.equal(await store.get("k"), undefined);
@@ -102,8 +105,8 @@ for (const [version, library] of [
 
         own.freeze();
         const started = Date.now();
-        await assert.rejects(store.increment("frozen"), /no answer within 250 ms/);
-        assert.ok(Date.now() - started < 2000);
+        await assert.rejects(hasty.increment("frozen"), /no answer within 100 ms/);
+        assert.ok(Date.now() - started < PATIENT);
         own.thaw();
         await eventually(() => store.increment("k"));
 
@@ -249,7 +252,7 @@ test("an error of the server is the middleware's to judge, and changes nothing",
 test("a frozen server holds a request no longer than the time-out", async () => {
   const own = await Server.start();
   const { sendCommand, close } = await clients.ioredis(own.url);
-  const closed = await limited(newStore({ sendCommand }));
+  const closed = await limited(newStore({ sendCommand, timeoutMs: 200 }));
   const open = await limited(newStore({ sendCommand, timeoutMs: 100 }), { passOnStoreError: true });
   try {
     own.freeze();
@@ -257,7 +260,7 @@ test("a frozen server holds a request no longer than the time-out", async () => 
     assert.deepEqual(await closed.statuses(1), [503]);
     assert.deepEqual(await open.statuses(1), [200]);
     const elapsed = Date.now() - started;
-    assert.ok(elapsed >= 340 && elapsed < 2000, `${elapsed} ms`);
+    assert.ok(elapsed >= 290 && elapsed < PATIENT, `${elapsed} ms`);
   } finally {
     closed.close();
     open.close();
@@ -266,13 +269,19 @@ test("a frozen server holds a request no longer than the time-out", async () => 
   }
 });
 
+test("the time-out is 250 ms unless told otherwise", async () => {
+  const store = new RedisRlStore({ sendCommand: () => new Promise(() => {}) });
+  store.init(policy(2));
+  await assert.rejects(store.increment("k"), /no answer within 250 ms/);
+});
+
 test("two processes share a limit", async () => {
   const prefix = `rl:${prefixes++}:`;
   const caller = `
     import { ioredis } from ${JSON.stringify(new URL("../send-command.js", import.meta.url))};
     import { RedisRlStore } from ${JSON.stringify(new URL("store.js", import.meta.url))};
     const { sendCommand, close } = await ioredis("${server.url}");
-    const store = new RedisRlStore({ sendCommand, prefix: "${prefix}" });
+    const store = new RedisRlStore({ sendCommand, prefix: "${prefix}", timeoutMs: ${PATIENT} });
     store.init({ windowMs: ${MINUTE}, limit: 30 });
     const hits = await Promise.all(Array.from({ length: 50 }, () => store.increment("k")));
     console.log(hits.filter(({ totalHits }) => totalHits <= 30).length);

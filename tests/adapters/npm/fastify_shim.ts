@@ -20,7 +20,7 @@ const withStore = (plugin: Function) =>
     apply(target, self, [app, { redis, nameSpace, ...options }]: [unknown, { redis?: Redis; nameSpace?: string }]) {
       if (!redis) return target.call(self, app, options);
       const sendCommand = (command: string, ...args: string[]) => redis.call(command, ...args);
-      const store = redisRlStore({ sendCommand, ...(nameSpace && { prefix: nameSpace }) });
+      const store = redisRlStore({ sendCommand, timeoutMs: 10_000, ...(nameSpace && { prefix: nameSpace }) });
       return target.call(self, app, { ...options, store });
     },
   });

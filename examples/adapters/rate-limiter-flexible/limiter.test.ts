@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { RateLimiterRes, RateLimiterUnion, RLWrapperTimeouts } from "rate-limiter-flexible";
+import { Server } from "../../../tests/adapters/npm/server.ts";
+import { type Client, ioredis } from "../send-command.ts";
+import { RedisRlLimiter } from "./limiter.ts";
+
+let server: Server;
+let client: Client;
+
+before(async () => {
+  server = await Server.start();
+  client = await ioredis(server.url);
+});
+
+after(async () => {
+  client.close();
+  await server.end();
+});
+
+let prefixes = 0;
+const newLimiter = (points: number) =>
+  new RedisRlLimiter({ sendCommand: client.sendCommand, points, duration: 60, keyPrefix: `rl:${prefixes++}` });
+
+const refused = (error: unknown) => error instanceof RateLimiterRes;
+
+test("consume admits up to the points, and counts no refused call", async () => {
+  const limiter = newLimiter(3);
+  const first = await limiter.consume("k");
+  assert.deepEqual([first.consumedPoints, first.remainingPoints, first.isFirstInDuration], [1, 2, true]);
+  assert.ok(first.msBeforeNext > 59_000 && first.msBeforeNext <= 60_000);
+  await assert.rejects(limiter.consume("k", 3), refused);
+  assert.equal((await limiter.consume("k", 2)).remainingPoints, 0);
+  await assert.rejects(limiter.consume("k"), refused);
+  assert.equal((await limiter.get("k"))?.consumedPoints, 3);
+});
+
+test("penalty may exceed the points, and reward gives back", async () => {
+  const limiter = newLimiter(3);
+  assert.equal((await limiter.penalty("k", 5)).consumedPoints, 5);
+  await assert.rejects(limiter.consume("k"), refused);
+  assert.equal((await limiter.reward("k", 4)).consumedPoints, 1);
+  assert.equal((await limiter.reward("k", 4)).consumedPoints, 0);
+  assert.equal(await limiter.get("k"), null);
+});
+
+test("set, block and delete", async () => {
+  const limiter = newLimiter(3);
+  await limiter.set("k", 2, 30);
+  assert.equal((await limiter.consume("k")).remainingPoints, 0);
+  await limiter.set("k", 0, 30);
+  assert.equal((await limiter.consume("k")).remainingPoints, 2);
+  await limiter.block("k", 30);
+  const { msBeforeNext } = await limiter.consume("k").catch((result: RateLimiterRes) => result);
+  assert.ok(msBeforeNext > 29_000 && msBeforeNext <= 30_000);
+  assert.equal(await limiter.delete("k"), true);
+  assert.equal(await limiter.delete("k"), false);
+  assert.equal((await limiter.consume("k")).remainingPoints, 2);
+});
+
+test("their wrappers take it", async () => {
+  const union = new RateLimiterUnion(newLimiter(1), newLimiter(2));
+  await union.consume("k");
+  await assert.rejects(union.consume("k"));
+  const timed = new RLWrapperTimeouts({ limiter: newLimiter(1), timeoutMs: 1000 });
+  await timed.consume("k");
+  await assert.rejects(timed.consume("k"), refused);
+});
