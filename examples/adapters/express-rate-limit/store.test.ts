@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import type { Server as Listener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import express, { type Request, type Response } from "express";
@@ -20,6 +21,7 @@ const PATIENT = 10_000; // a time-out for a busy machine
 let server: Server;
 let client: clients.Client;
 let prefixes = 0;
+const listeners: Listener[] = [];
 
 before(async () => {
   server = await Server.start();
@@ -27,6 +29,7 @@ before(async () => {
 });
 
 after(async () => {
+  for (const listener of listeners) listener.close();
   client.close();
   await server.end();
 });
@@ -39,7 +42,6 @@ function newStore(options: Partial<StoreOptions> = {}): RedisRlStore {
 interface App {
   get: (path?: string) => Promise<globalThis.Response>;
   statuses: (count: number, path?: string) => Promise<number[]>;
-  close: () => void;
 }
 
 /** An application behind the middleware. It answers what its path says, "/500" for instance. */
@@ -51,6 +53,7 @@ async function listen(middleware: express.RequestHandler): Promise<App> {
     response.status(503).send(error.message);
   });
   const listener = app.listen(0, "127.0.0.1");
+  listeners.push(listener);
   await once(listener, "listening");
   const { port } = listener.address() as AddressInfo;
   const get = (path = "/200") => fetch(`http://127.0.0.1:${port}${path}`);
@@ -61,7 +64,6 @@ async function listen(middleware: express.RequestHandler): Promise<App> {
       for (let n = 0; n < count; n++) found.push((await get(path)).status);
       return found;
     },
-    close: () => listener.close(),
   };
 }
 
@@ -161,59 +163,41 @@ describe("in a cluster", () => {
 
 test("a refused call is a 429 that says when to come back", async () => {
   const app = await limited(newStore(), { standardHeaders: "draft-8", legacyHeaders: false });
-  try {
-    assert.deepEqual(await app.statuses(2), [200, 200]);
-    const refused = await app.get();
-    assert.equal(refused.status, 429);
-    assert.equal(refused.headers.get("retry-after"), "60");
-    assert.match(refused.headers.get("ratelimit")!, /r=0; t=60/);
-  } finally {
-    app.close();
-  }
+  assert.deepEqual(await app.statuses(2), [200, 200]);
+  const refused = await app.get();
+  assert.equal(refused.status, 429);
+  assert.equal(refused.headers.get("retry-after"), "60");
+  assert.match(refused.headers.get("ratelimit")!, /r=0; t=60/);
 });
 
 test("of 50 callers at once 3 are admitted", async () => {
   for (const options of [{}, { limit: () => 3 }, { skipFailedRequests: true }]) {
     const app = await limited(newStore(), { limit: 3, ...options });
-    try {
-      const answers = await Promise.all(Array.from({ length: 50 }, () => app.get()));
-      assert.equal(answers.filter(({ status }) => status === 200).length, 3, JSON.stringify(options));
-    } finally {
-      app.close();
-    }
+    const answers = await Promise.all(Array.from({ length: 50 }, () => app.get()));
+    assert.equal(answers.filter(({ status }) => status === 200).length, 3, JSON.stringify(options));
   }
 });
 
 test("a refused call gives nothing back", async () => {
   const app = await limited(newStore(), { skipFailedRequests: true });
-  try {
-    assert.deepEqual(await app.statuses(3, "/500"), [500, 500, 500]); // each is given back
-    assert.deepEqual(await app.statuses(8), [200, 200, 429, 429, 429, 429, 429, 429]);
-  } finally {
-    app.close();
-  }
+  assert.deepEqual(await app.statuses(3, "/500"), [500, 500, 500]); // each is given back
+  assert.deepEqual(await app.statuses(8), [200, 200, 429, 429, 429, 429, 429, 429]);
 });
 
 test("successful calls are given back where the options say so", async () => {
   const app = await limited(newStore(), { skipSuccessfulRequests: true });
-  try {
-    assert.deepEqual(await app.statuses(5), [200, 200, 200, 200, 200]);
-    assert.deepEqual(await app.statuses(4, "/401"), [401, 401, 429, 429]);
-    assert.deepEqual(await app.statuses(1), [429]);
-  } finally {
-    app.close();
-  }
+  assert.deepEqual(await app.statuses(5), [200, 200, 200, 200, 200]);
+  assert.deepEqual(await app.statuses(4, "/401"), [401, 401, 429, 429]);
+  assert.deepEqual(await app.statuses(1), [429]);
 });
 
 test("limits that only the middleware knows", async () => {
   for (const limit of [() => 2, 2.5]) {
     const app = await limited(newStore(), { limit });
     assert.deepEqual(await app.statuses(4), [200, 200, 429, 429]);
-    app.close();
   }
   const none = await limited(newStore(), { limit: 0 });
   assert.deepEqual(await none.statuses(2), [429, 429]);
-  none.close();
 });
 
 test("without a limit to decide on, refused calls are counted too", async () => {
@@ -234,18 +218,13 @@ test("an error of the server is the middleware's to judge, and changes nothing",
     const store = newStore();
     const closed = await limited(store);
     const open = await limited(newStore({ prefix: store.prefix }), { passOnStoreError: true });
-    try {
-      await server.admin.call(value[0]!, `${store.prefix}k`, value[1]!);
-      const dump = await server.admin.dumpBuffer(`${store.prefix}k`);
-      const failed = await closed.get();
-      assert.equal(failed.status, 503);
-      assert.match(await failed.text(), error);
-      assert.deepEqual(await open.statuses(3), [200, 200, 200]);
-      assert.deepEqual(await server.admin.dumpBuffer(`${store.prefix}k`), dump);
-    } finally {
-      closed.close();
-      open.close();
-    }
+    await server.admin.call(value[0]!, `${store.prefix}k`, value[1]!);
+    const dump = await server.admin.dumpBuffer(`${store.prefix}k`);
+    const failed = await closed.get();
+    assert.equal(failed.status, 503);
+    assert.match(await failed.text(), error);
+    assert.deepEqual(await open.statuses(3), [200, 200, 200]);
+    assert.deepEqual(await server.admin.dumpBuffer(`${store.prefix}k`), dump);
   }
 });
 
@@ -262,8 +241,6 @@ test("a frozen server holds a request no longer than the time-out", async () => 
     const elapsed = Date.now() - started;
     assert.ok(elapsed >= 290 && elapsed < PATIENT, `${elapsed} ms`);
   } finally {
-    closed.close();
-    open.close();
     close();
     await own.end();
   }
@@ -379,12 +356,8 @@ test("express-slow-down delays the more, the more calls there are", async () => 
       next();
     }),
   );
-  try {
-    assert.deepEqual(await app.statuses(4), [200, 200, 200, 200]);
-    assert.deepEqual(used, [[1, 0], [2, 0], [3, 10], [4, 20]]);
-  } finally {
-    app.close();
-  }
+  assert.deepEqual(await app.statuses(4), [200, 200, 200, 200]);
+  assert.deepEqual(used, [[1, 0], [2, 0], [3, 10], [4, 20]]);
 });
 
 test("hono-rate-limiter limits, and gives failed calls back", async () => {
