@@ -286,6 +286,25 @@ test("a limit that changes under load admits no more than the higher one", async
   assert.equal((await lower.increment("k")).totalHits, 6, "refused under the lower limit");
 });
 
+test("the rights that the page names are enough", async () => {
+  const rights = ["+rl.fixed", "+rl.token", "+rl.slide", "+rl.peek", "+del"];
+  await server.admin.call("ACL", "SETUSER", "limiter", "on", ">secret", "~rl:*", ...rights);
+  const { sendCommand, close } = await clients.ioredis(server.url.replace("//", "//limiter:secret@"));
+  try {
+    for (const algorithm of ["FIXED", "TOKEN", "SLIDE"] as const) {
+      const store = newStore({ sendCommand, algorithm });
+      store.init(policy(2));
+      await store.increment("k");
+      assert.equal((await store.get("k"))?.totalHits, 1);
+      await store.decrement("k");
+      await store.resetKey("k");
+    }
+    await assert.rejects(sendCommand("GET", "rl:k"), /NOPERM/);
+  } finally {
+    close();
+  }
+});
+
 test("the counts of rate-limit-redis are taken over, but not its 0", async () => {
   const prefix = `rl:${prefixes++}:`;
   const old = new RedisStore({ sendCommand: client.sendCommand as never, prefix });

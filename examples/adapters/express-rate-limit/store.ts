@@ -98,7 +98,7 @@ export class RedisRlStore {
   /** Sends once, and waits no longer than `timeoutMs`: a limiter that hangs is worse than none. */
   async #send(...words: (string | number)[]): Promise<unknown> {
     const { sendCommand, timeoutMs = 250 } = this.#options;
-    let timer: NodeJS.Timeout | undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
     });

@@ -208,6 +208,22 @@ test("a limit that changes under load admits no more than the higher one", async
   assert.deepEqual(await statuses(lower, 1), [429]);
 });
 
+test("the rights that the page names are enough", async () => {
+  await server.admin.call("ACL", "SETUSER", "limiter", "on", ">secret", "~rl:*", "+rl.fixed", "+rl.peek", "+pexpire");
+  const { sendCommand, close } = await ioredis(server.url.replace("//", "//limiter:secret@"));
+  try {
+    const prefix = newPrefix();
+    const app = await limited({ max: 1, continueExceeding: true }, { sendCommand, prefix });
+    assert.deepEqual(await statuses(app, 1), [200]);
+    await server.admin.pexpire(`${prefix}k`, 5000);
+    assert.deepEqual(await statuses(app, 1), [429]);
+    assert.ok((await server.admin.pttl(`${prefix}k`)) > 50_000);
+    await assert.rejects(sendCommand("GET", "rl:k"), /NOPERM/);
+  } finally {
+    close();
+  }
+});
+
 test("the counts of the plugin's own Redis store are taken over", async () => {
   const prefix = newPrefix();
   const old = fastify();

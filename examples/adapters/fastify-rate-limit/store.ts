@@ -36,7 +36,7 @@ const LONGEST_MS = 3_153_600_000_000; // 100 years
 export function redisRlStore({ sendCommand, prefix = "rl:fastify:", timeoutMs = 250 }: StoreOptions) {
   /** Sends once, and waits no longer than `timeoutMs`: a limiter that hangs is worse than none. */
   async function send(...words: (string | number)[]): Promise<unknown> {
-    let timer: NodeJS.Timeout | undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
     });
