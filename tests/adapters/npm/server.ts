@@ -1,7 +1,7 @@
 // A server with the module for the tests of the adapters, and a cluster of three.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -66,7 +66,10 @@ export class Server {
     options.push("--save", "", "--appendonly", "no", "--dir", this.folder, "--logfile", "log", ...this.options);
     this.#process = spawn(binary!, [...words, ...options], { stdio: ["ignore", "ignore", "inherit"] });
     Server.running.add(this);
-    await eventually(() => this.admin.ping());
+    const ended = once(this.#process, "exit").then(() => {
+      throw new Error(`the server ended:\n${readFileSync(join(this.folder, "log"))}`);
+    });
+    await Promise.race([eventually(() => this.admin.ping()), ended]);
   }
 
   freeze(): void {
@@ -98,6 +101,7 @@ export class Server {
   /** Does not wait: for a process that ends. */
   killNow(): void {
     this.#process?.kill("SIGKILL");
+    rmSync(this.folder, { recursive: true, force: true });
   }
 }
 
