@@ -33,7 +33,8 @@ export async function ioredisCluster(url: string): Promise<Client> {
   cluster.on("error", () => {});
   await new Promise((ready) => cluster.once("ready", ready));
   return {
-    sendCommand: (command: string, ...args: string[]) => cluster.sendCommand(new KeyFirst(command, args)) as Promise<unknown>,
+    sendCommand: (command: string, ...args: string[]) =>
+      cluster.sendCommand(new KeyFirst(command, args)) as Promise<unknown>,
     close: () => cluster.disconnect(),
   };
 }

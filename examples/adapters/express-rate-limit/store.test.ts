@@ -36,7 +36,12 @@ after(async () => {
 
 /** A store with keys of its own. */
 function newStore(options: Partial<StoreOptions> = {}): RedisRlStore {
-  return new RedisRlStore({ sendCommand: client.sendCommand, prefix: `rl:${prefixes++}:`, timeoutMs: PATIENT, ...options });
+  return new RedisRlStore({
+    sendCommand: client.sendCommand,
+    prefix: `rl:${prefixes++}:`,
+    timeoutMs: PATIENT,
+    ...options,
+  });
 }
 
 interface App {
@@ -113,7 +118,9 @@ for (const [version, library] of [
         await eventually(() => store.increment("k"));
 
         await own.kill();
-        await eventually(() => assert.rejects(store.increment("dead"), (error: Error) => !/no answer/.test(error.message)));
+        await eventually(() =>
+          assert.rejects(store.increment("dead"), (error: Error) => !/no answer/.test(error.message)),
+        );
         await own.start();
         const back = await eventually(() => store.increment("back"));
         assert.equal(back.totalHits, 1, "no call was kept and sent later");
@@ -264,7 +271,9 @@ test("two processes share a limit", async () => {
     console.log(hits.filter(({ totalHits }) => totalHits <= 30).length);
     close();`;
   const admitted = [0, 1].map(async () => {
-    const child = spawn(process.execPath, ["--input-type=module", "-e", caller], { stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.execPath, ["--input-type=module", "-e", caller], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     const [output] = await once(child.stdout, "data");
     return Number(output);
   });
@@ -346,7 +355,9 @@ test("a sliding window counts", async () => {
 
 test("each algorithm has keys of its own", () => {
   const { sendCommand } = client;
-  const prefixes = (["FIXED", "TOKEN", "SLIDE"] as const).map((algorithm) => new RedisRlStore({ sendCommand, algorithm }).prefix);
+  const prefixes = (["FIXED", "TOKEN", "SLIDE"] as const).map(
+    (algorithm) => new RedisRlStore({ sendCommand, algorithm }).prefix,
+  );
   assert.deepEqual(prefixes, ["rl:fixed:", "rl:token:", "rl:slide:"]);
 });
 
@@ -376,7 +387,12 @@ test("express-slow-down delays the more, the more calls there are", async () => 
     }),
   );
   assert.deepEqual(await app.statuses(4), [200, 200, 200, 200]);
-  assert.deepEqual(used, [[1, 0], [2, 0], [3, 10], [4, 20]]);
+  assert.deepEqual(used, [
+    [1, 0],
+    [2, 0],
+    [3, 10],
+    [4, 20],
+  ]);
 });
 
 test("hono-rate-limiter limits, and gives failed calls back", async () => {
@@ -391,5 +407,8 @@ test("hono-rate-limiter limits, and gives failed calls back", async () => {
   };
   assert.deepEqual(await statuses({}, ["/400", "/200", "/200", "/200"]), [400, 200, 429, 429]);
   const paths = ["/400", "/400", "/400", ...Array(6).fill("/200")];
-  assert.deepEqual(await statuses({ skipFailedRequests: true }, paths), [400, 400, 400, 200, 200, 429, 429, 429, 429]);
+  assert.deepEqual(
+    await statuses({ skipFailedRequests: true }, paths),
+    [400, 400, 400, 200, 200, 429, 429, 429, 429],
+  );
 });

@@ -128,7 +128,10 @@ test("a look takes nothing", async () => {
 });
 
 test("an error of the server is the plugin's to judge, and changes nothing", async () => {
-  for (const [command, value] of [["LPUSH", "x"], ["SET", "0"]] as const) {
+  for (const [command, value] of [
+    ["LPUSH", "x"],
+    ["SET", "0"],
+  ] as const) {
     const prefix = newPrefix();
     await server.admin.call(command, `${prefix}k`, value);
     const dump = await server.admin.dumpBuffer(`${prefix}k`);
@@ -192,7 +195,9 @@ test("two processes share a limit", async () => {
     console.log(counts.filter((current) => current <= 30).length);
     close();`;
   const admitted = [0, 1].map(async () => {
-    const child = spawn(process.execPath, ["--input-type=module", "-e", caller], { stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.execPath, ["--input-type=module", "-e", caller], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     const [output] = await once(child.stdout, "data");
     return Number(output);
   });
@@ -209,7 +214,17 @@ test("a limit that changes under load admits no more than the higher one", async
 });
 
 test("the rights that the page names are enough", async () => {
-  await server.admin.call("ACL", "SETUSER", "limiter", "on", ">secret", "~rl:*", "+rl.fixed", "+rl.peek", "+pexpire");
+  await server.admin.call(
+    "ACL",
+    "SETUSER",
+    "limiter",
+    "on",
+    ">secret",
+    "~rl:*",
+    "+rl.fixed",
+    "+rl.peek",
+    "+pexpire",
+  );
   const { sendCommand, close } = await ioredis(server.url.replace("//", "//limiter:secret@"));
   try {
     const prefix = newPrefix();
@@ -228,7 +243,11 @@ test("the counts of the plugin's own Redis store are taken over", async () => {
   const prefix = newPrefix();
   const old = fastify();
   await old.register(rateLimit, {
-    max: 2, timeWindow: MINUTE, keyGenerator: () => "k", redis: server.admin, nameSpace: prefix,
+    max: 2,
+    timeWindow: MINUTE,
+    keyGenerator: () => "k",
+    redis: server.admin,
+    nameSpace: prefix,
   });
   old.get("/", async () => "ok");
   assert.deepEqual(await statuses(old as unknown as App, 1), [200]);

@@ -40,7 +40,9 @@ test("without a block a refused call waits for the end of the window", async () 
 test("each throttler counts for itself, and of 50 callers at once 3 are admitted", async () => {
   for (const name of ["short", "long"]) {
     for (const blockDuration of [0, 60_000]) {
-      const calls = Array.from({ length: 50 }, () => storage.increment(`many:${blockDuration}`, 60_000, 3, blockDuration, name));
+      const calls = Array.from({ length: 50 }, () =>
+        storage.increment(`many:${blockDuration}`, 60_000, 3, blockDuration, name),
+      );
       assert.equal((await Promise.all(calls)).filter(({ isBlocked }) => !isBlocked).length, 3);
     }
   }

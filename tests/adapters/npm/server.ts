@@ -24,7 +24,7 @@ export async function freePorts(count: number): Promise<number[]> {
 
 /** Waits until the check passes, and at the end says why it does not. */
 export async function eventually<T>(check: () => Promise<T>, withinMs = 20_000): Promise<T> {
-  for (const until = Date.now() + withinMs; ; ) {
+  for (const until = Date.now() + withinMs; ;) {
     try {
       return await check();
     } catch (error) {
