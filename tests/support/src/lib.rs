@@ -610,6 +610,39 @@ pub fn info(connection: &mut impl ConnectionLike, section: &str, field: &str) ->
         .unwrap_or_else(|| panic!("INFO has {field}"))
 }
 
+/// The address of a server for an application.
+pub fn redis_url(server: &Server) -> String {
+    match server.port() {
+        0 => format!("redis+unix://{}", server.dir().join("redis.sock").display()),
+        port => format!("redis://127.0.0.1:{port}"),
+    }
+}
+
+/// Sends a signal to a process.
+pub fn kill(pid: u32, signal: libc::c_int) {
+    let pid = pid.try_into().expect("a process id");
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "a running process");
+}
+
+/// All keys of a server, in order.
+pub fn keys(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = send(&mut server.connect(), &["KEYS", "*"]);
+    keys.sort();
+    keys
+}
+
+/// How often a server has been sent a command.
+pub fn calls(server: &Server, command: &str) -> u64 {
+    let statistics = info_text(&mut server.connect(), "commandstats");
+    let start = format!("cmdstat_{command}:calls=");
+    let calls = statistics.lines().find_map(|line| {
+        let (calls, _) = line.strip_prefix(&start)?.split_once(',')?;
+        calls.parse().ok()
+    });
+    calls.unwrap_or(0)
+}
+
 /// What the server has counted as changes since it last saved.
 pub fn changes(connection: &mut impl ConnectionLike) -> i64 {
     info(connection, "persistence", "rdb_changes_since_last_save")

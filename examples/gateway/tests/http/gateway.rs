@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use support::{DEADLINE, Server, end_of, end_with_this_thread, info_text, send, wait_until};
+use support::{DEADLINE, end_of, end_with_this_thread, wait_until};
+pub use support::{calls, keys, kill, redis_url};
 
 /// Tenants and their API keys. The third has two.
 pub const API_KEYS: [(&str, &str); 4] = [
@@ -29,14 +30,6 @@ pub const API_KEY: &str = API_KEYS[0].1;
 
 /// The application, as cargo builds it for these tests.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_gateway");
-
-/// The address of a server for the gateway.
-pub fn redis_url(server: &Server) -> String {
-    match server.port() {
-        0 => format!("redis+unix://{}", server.dir().join("redis.sock").display()),
-        port => format!("redis://127.0.0.1:{port}"),
-    }
-}
 
 /// `GET /<name>` with one limit of that name, which fails closed.
 pub fn route(name: &str, policy: &Value) -> Value {
@@ -241,12 +234,6 @@ impl Drop for Gateway {
     }
 }
 
-pub fn kill(pid: u32, signal: libc::c_int) {
-    let pid = pid.try_into().expect("a process id");
-    // SAFETY: no memory is passed.
-    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "a running process");
-}
-
 /// Sends a signal to all processes of a group, 0 being none. False if there is none left.
 pub fn kill_group(leader: u32, signal: libc::c_int) -> bool {
     let leader: libc::pid_t = leader.try_into().expect("a process id");
@@ -321,22 +308,4 @@ impl Answer {
     pub fn is_shared(&self) -> bool {
         self.field("ratelimit").is_some()
     }
-}
-
-/// All keys of a server, in order.
-pub fn keys(server: &Server) -> Vec<String> {
-    let mut keys: Vec<String> = send(&mut server.connect(), &["KEYS", "*"]);
-    keys.sort();
-    keys
-}
-
-/// How often a server has been sent a command.
-pub fn calls(server: &Server, command: &str) -> u64 {
-    let statistics = info_text(&mut server.connect(), "commandstats");
-    let start = format!("cmdstat_{command}:calls=");
-    let calls = statistics.lines().find_map(|line| {
-        let (calls, _) = line.strip_prefix(&start)?.split_once(',')?;
-        calls.parse().ok()
-    });
-    calls.unwrap_or(0)
 }
