@@ -24,10 +24,11 @@ WORKDIR /build
 # module needs.
 COPY Cargo.toml Cargo.lock ./
 COPY benches/gateway/Cargo.toml benches/gateway/
+COPY examples/adapters/tower/Cargo.toml examples/adapters/tower/
 COPY examples/gateway/Cargo.toml examples/gateway/
 COPY tests/support/Cargo.toml tests/support/
-RUN for source in src/lib.rs benches/gateway/src/main.rs examples/gateway/src/main.rs \
-      tests/support/src/lib.rs; do \
+RUN for source in src/lib.rs benches/gateway/src/main.rs examples/adapters/tower/src/lib.rs \
+      examples/gateway/src/main.rs tests/support/src/lib.rs; do \
       mkdir -p "${source%/*}" && echo '//! Nothing yet.' >"$source" || exit 1; \
     done \
  && cargo build --release --locked --lib
