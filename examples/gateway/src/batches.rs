@@ -14,10 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+use redis_rl_tower::{Decision, Failure, Standing};
 use tokio::time::timeout;
-
-use crate::decision::{Decision, Standing};
-use crate::limiter::Failure;
 
 /// The batches of at most so many keys. Those that were used the longest ago are dropped, and their
 /// units lost.

@@ -4,21 +4,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
-use uuid::Uuid;
+use redis_rl_tower::{Charge, Decision, Failure, Held, Limiter, Rejection, describe};
 
 use crate::answer;
-use crate::decision::Decision;
-use crate::lease::{Held, Lease};
-use crate::limiter::{Failure, Limiter};
 use crate::route::{OnFailure, Route};
 use crate::rules::Rules;
 use crate::upstream::Upstream;
 
 pub(crate) struct Gateway {
     rules: RwLock<Arc<Rules>>,
-    pub(crate) limiter: Arc<Limiter>,
+    limiter: Limiter,
     upstream: Upstream,
 }
 
@@ -36,23 +34,32 @@ pub(crate) async fn answer_request(
     let Some(route) = rules.route(request.method(), request.uri().path()) else {
         return answer::unknown_route();
     };
-    let keys = rules.keys(route, tenant, caller.ip());
-    match gateway.judge(&rules, route, &keys).await {
+    let charges = rules.charges(route, tenant, caller.ip());
+    let rejection = match gateway.judge(&rules, route, &charges).await {
         Some((decision, held)) if decision.allowed => {
-            let mut response = held.during(gateway.upstream.answer(request)).await;
-            answer::describe(response.headers_mut(), route, &decision);
-            response
+            let mut answer = match held.wait(gateway.upstream.answer(request)).await {
+                Some(answer) => answer.map(|body| Body::new(held.until_sent(body))),
+                None => rejected(Rejection::TookTooLong, &charges),
+            };
+            let standings = decision.standings.as_deref();
+            describe(answer.headers_mut(), &charges, standings);
+            return answer;
         }
-        Some((decision, _)) => answer::refused(route, &decision),
-        None => answer::unavailable(),
-    }
+        Some((decision, _)) => Rejection::Refused(decision),
+        None => Rejection::Unavailable,
+    };
+    rejected(rejection, &charges)
+}
+
+fn rejected(rejection: Rejection, charges: &[Charge]) -> Response {
+    rejection.http(charges).map(Body::new)
 }
 
 impl Gateway {
     pub(crate) fn new(rules: Rules, limiter: Limiter, upstream: Upstream) -> Self {
         Self {
             rules: RwLock::new(Arc::new(rules)),
-            limiter: Arc::new(limiter),
+            limiter,
             upstream,
         }
     }
@@ -72,34 +79,19 @@ impl Gateway {
         &self,
         rules: &Rules,
         route: &Route,
-        keys: &[String],
+        charges: &[Charge],
     ) -> Option<(Decision, Held)> {
-        let id = if route.has_lease() {
-            Uuid::new_v4().simple().to_string()
-        } else {
-            String::new()
-        };
         let mut held = Held::default();
-        if let Some((key, release, ttl)) = route.lease(keys, &id) {
-            let lease = Lease::new(&self.limiter, key, release, rules.timeout);
-            held = Held::lease(lease, ttl);
-        }
-        let asked = self.ask(rules, route, keys, &id);
-        let shared = match (route.batch, keys) {
-            (Some(_), [key]) => rules.batches.take(key, rules.timeout, asked).await,
+        let asked = self.ask(rules, route, charges, &mut held);
+        let shared = match (route.batch, charges) {
+            (Some(_), [charge]) => rules.batches.take(charge.key(), rules.timeout, asked).await,
             _ => asked.await,
         };
-        match &shared {
-            Ok(decision) if decision.allowed => {}
-            // It may be taken all the same.
-            Err(Failure::Unanswered) => {}
-            _ => held.not_taken(),
-        }
         match (shared, route.on_failure) {
             (Ok(decision), _) => Some((decision, held)),
             (Err(_), OnFailure::Open) => {
-                let (decision, place) = route.judge_alone(keys);
-                held.add(place);
+                let (decision, place) = route.judge_alone(charges);
+                held.hold(place);
                 Some((decision, held))
             }
             (Err(_), OnFailure::Closed) => None,
@@ -111,19 +103,21 @@ impl Gateway {
         &self,
         rules: &Rules,
         route: &Route,
-        keys: &[String],
-        id: &str,
+        charges: &[Charge],
+        held: &mut Held,
     ) -> Result<Decision, Failure> {
         let since = Instant::now();
-        let asked = route.remember_refusals.then(|| route.asked(keys));
+        let asked = route.remember_refusals.then(|| route.asked(charges));
         if let Some(refusal) = asked
             .as_ref()
             .and_then(|asked| rules.refusals.recall(asked, since))
         {
             return Ok(refusal);
         }
-        let command = route.command(keys, id);
-        let decision = self.limiter.ask(keys, &command, rules.timeout).await?;
+        let limiter = self.limiter.clone().timeout(rules.timeout);
+        let answer;
+        (answer, *held) = limiter.ask(charges).await;
+        let decision = answer?;
         if let (Some(asked), Some(wait)) = (asked, route.sure_wait(&decision)) {
             let refusal = decision.clone();
             rules.refusals.remember(asked, refusal, since, wait);

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use governor::clock::Clock;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-
-use crate::decision::Decision;
-use crate::policy::Policy;
+use redis_rl_tower::{Decision, Policy};
 
 /// Longest time in which a local bucket fills: governor counts nanoseconds in 64 bits.
 const LONGEST_NS: u128 = 1 << 61;

@@ -7,16 +7,14 @@
 //! | `answer` | statuses, header fields and bodies |
 //! | `rules` | the rules file: who calls, what is limited, and by how much |
 //! | `reload` | reading it again |
-//! | `route` | a route's limits, and the commands that ask about them |
-//! | `policy` | the numbers of a limit |
-//! | `decision` | what a limiter decides on a request |
-//! | `limiter` | asking Redis, with a time-out and a circuit breaker |
-//! | `lease` | what a request holds while it is handled |
+//! | `route` | a route's limits |
 //! | `batches` | units that were fetched ahead |
 //! | `refusals` | refusals that still hold, without asking Redis |
-//! | `breaker` | the circuit breaker |
 //! | `local` | the limiter of this process alone, for routes that fail open |
 //! | `upstream` | the application that is protected |
+//!
+//! Asking Redis, with a time-out and a circuit breaker, leases, and the header fields about limits are
+//! in the crate `redis-rl-tower` (`examples/adapters/tower`).
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -32,13 +30,8 @@
 
 mod answer;
 mod batches;
-mod breaker;
-mod decision;
 mod gateway;
-mod lease;
-mod limiter;
 mod local;
-mod policy;
 mod refusals;
 mod reload;
 mod route;
@@ -54,11 +47,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use log::{LevelFilter, Log, Metadata, Record};
+use redis_rl_tower::Limiter;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use gateway::{Gateway, answer_request};
-use limiter::Limiter;
 use reload::{Source, keep_up};
 use upstream::Upstream;
 
@@ -93,7 +87,10 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let (source, rules) = Source::open(path, secret).await?;
     let upstream = Upstream::new(&upstream);
     let upstream = upstream.map_err(|error| format!("GATEWAY_UPSTREAM: {error}"))?;
-    let gateway = Arc::new(Gateway::new(rules, Limiter::connect(&redis)?, upstream));
+    log::set_logger(&Lines)?;
+    log::set_max_level(LevelFilter::Info);
+    let limiter = Limiter::connect(&redis)?;
+    let gateway = Arc::new(Gateway::new(rules, limiter.clone(), upstream));
     // Signals first: until a handler is there, SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup())?;
     let ends = [
@@ -106,7 +103,6 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     // In one piece: whoever started this reads its address here.
     let line = format!("gateway: listening on {}\n", listener.local_addr()?);
     eprint!("{line}");
-    let limiter = Arc::clone(&gateway.limiter);
     let router = Router::new().fallback(answer_request).with_state(gateway);
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service)
@@ -114,6 +110,23 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         .await?;
     limiter.finish().await;
     Ok(())
+}
+
+/// What the limiter logs is written where everything is.
+struct Lines;
+
+impl Log for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("redis_rl_tower")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("gateway: {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 fn setting(name: &str, default: Option<&str>) -> Result<String, String> {

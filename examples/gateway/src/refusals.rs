@@ -10,8 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
-
-use crate::decision::Decision;
+use redis_rl_tower::Decision;
 
 /// At most so many are remembered: of a few hundred bytes each. Those that were asked for the longest
 /// ago are dropped, which costs a command each.

@@ -11,14 +11,14 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use hmac::{Hmac, KeyInit, Mac};
+use redis_rl_tower::{Charge, Limit, MAX_UNITS, Policy};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::batches::Batches;
 use crate::local::Local;
-use crate::policy::{MAX_UNITS, Policy, range};
 use crate::refusals::Refusals;
-use crate::route::{Charge, Limit, OnFailure, Per, Route};
+use crate::route::{OnFailure, Per, Route, Shared, Taken};
 
 /// The most limits that `RL.ALL` takes.
 const MAX_LIMITS: usize = 32;
@@ -123,22 +123,20 @@ impl Rules {
         self.routes.get(&(method.clone(), path.to_owned()))
     }
 
-    /// The key of each limit, in order. The braces keep all of a tenant's in one slot of a cluster.
-    pub(crate) fn keys(&self, route: &Route, tenant: &Tenant, address: IpAddr) -> Vec<String> {
-        let key = |charge: &Charge| {
-            let Limit {
-                name, per, policy, ..
-            } = &*charge.limit;
-            let (tag, version) = (&tenant.tag, policy.version());
-            match per {
-                Per::Tenant => format!("rl:{{{tag}}}:{name}:{version}"),
-                Per::Address => {
-                    let address = self.tags.of_address(address);
-                    format!("rl:{{{tag}}}:{name}:{address}:{version}")
-                }
+    /// What a request is charged for, in the order of the route's limits.
+    pub(crate) fn charges(&self, route: &Route, tenant: &Tenant, address: IpAddr) -> Vec<Charge> {
+        let charge = |taken: &Taken| {
+            let limit = &taken.of.limit;
+            let charge = match taken.of.per {
+                Per::Tenant => limit.of(&tenant.tag),
+                Per::Address => limit.of_part(&tenant.tag, &self.tags.of_address(address)),
+            };
+            match route.batch {
+                Some(units) => charge.upto(units),
+                None => charge.cost(taken.cost),
             }
         };
-        route.charges.iter().map(key).collect()
+        route.taken.iter().map(charge).collect()
     }
 }
 
@@ -195,18 +193,18 @@ fn tenants(rules: Vec<TenantRule>, tags: &Tags) -> Result<HashMap<[u8; 32], Tena
 fn limits(
     routes: &[RouteRule],
     processes: NonZeroU32,
-) -> Result<HashMap<&str, Arc<Limit>>, String> {
+) -> Result<HashMap<&str, Arc<Shared>>, String> {
     // Each with the most that a request takes of it.
-    let mut named: HashMap<&str, (&LimitRule, u64)> = HashMap::new();
+    let mut named: HashMap<&str, (&LimitRule, Limit, u64)> = HashMap::new();
     for rule in routes.iter().flat_map(|route| &route.limits) {
         let shown = format!("limit {}", rule.name);
-        rule.check().map_err(|error| format!("{shown}: {error}"))?;
+        let limit = rule.check().map_err(|error| format!("{shown}: {error}"))?;
         match named.entry(&rule.name) {
             Entry::Vacant(entry) => {
-                entry.insert((rule, rule.cost));
+                entry.insert((rule, limit, rule.cost));
             }
             Entry::Occupied(mut entry) => {
-                let (first, most) = entry.get_mut();
+                let (first, _, most) = entry.get_mut();
                 if (first.per, first.policy) != (rule.per, rule.policy) {
                     return Err(format!("{shown} is not the same on all its routes"));
                 }
@@ -214,66 +212,70 @@ fn limits(
             }
         }
     }
-    let limit = |(name, (rule, most)): (_, (&LimitRule, _))| {
-        let limit = Limit {
-            name: rule.name.clone(),
+    let shared = |(name, (rule, limit, most)): (_, (&LimitRule, _, _))| {
+        let shared = Shared {
+            limit,
             per: rule.per,
-            policy: rule.policy,
             local: Local::share(&rule.policy, most, processes),
         };
-        (name, Arc::new(limit))
+        (name, Arc::new(shared))
     };
-    Ok(named.into_iter().map(limit).collect())
+    Ok(named.into_iter().map(shared).collect())
 }
 
 impl LimitRule {
-    fn check(&self) -> Result<(), String> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty() || !self.name.chars().all(plain) {
-            return Err("a name has lower-case letters, digits and hyphens".to_owned());
-        }
+    fn check(&self) -> Result<Limit, String> {
         range("cost", self.cost, MAX_UNITS)?;
-        if matches!(self.policy, Policy::Lease { .. }) && self.cost != 1 {
+        if self.policy.is_lease() && self.cost != 1 {
             return Err("a lease has no cost".to_owned());
         }
-        self.policy.check()
+        Limit::new(&self.name, self.policy).map_err(|error| error.to_string())
     }
 }
 
 impl RouteRule {
-    fn check(&self, limits: &HashMap<&str, Arc<Limit>>) -> Result<Route, String> {
+    fn check(&self, limits: &HashMap<&str, Arc<Shared>>) -> Result<Route, String> {
         if !(1..=MAX_LIMITS).contains(&self.limits.len()) {
             return Err(format!("a route has 1 to {MAX_LIMITS} limits"));
         }
-        let mut charges: Vec<Charge> = Vec::new();
+        let mut taken: Vec<Taken> = Vec::new();
         for rule in &self.limits {
-            if charges.iter().any(|charge| charge.limit.name == rule.name) {
+            if taken.iter().any(|taken| taken.of.limit.name() == rule.name) {
                 return Err(format!("limit {} is there twice", rule.name));
             }
-            let limit = limits.get(&*rule.name).ok_or("a limit is not known")?;
-            charges.push(Charge {
-                limit: Arc::clone(limit),
+            let shared = limits.get(&*rule.name).ok_or("a limit is not known")?;
+            taken.push(Taken {
+                of: Arc::clone(shared),
                 cost: rule.cost,
             });
         }
-        let leases = charges.iter().filter_map(Charge::lease).count();
+        let policies = taken.iter().map(|taken| taken.of.limit.policy());
+        let leases = policies.filter(|policy| policy.is_lease()).count();
         if leases > 1 {
             return Err("a route has one lease at most".to_owned());
         }
         if let Some(batch) = self.batch {
-            let ([Charge { limit, cost: 1 }], 0) = (&*charges, leases) else {
+            let ([Taken { of, cost: 1 }], 0) = (&*taken, leases) else {
                 return Err(
                     "batches need a single limit, which is no lease, and a cost of 1".to_owned(),
                 );
             };
-            range("batch", batch, limit.policy.limit())?;
+            range("batch", batch, of.limit.policy().limit())?;
         }
         Ok(Route {
-            charges,
+            taken,
             on_failure: self.on_failure,
             batch: self.batch,
             remember_refusals: self.remember_refusals,
         })
+    }
+}
+
+fn range(name: &str, value: u64, most: u64) -> Result<(), String> {
+    if (1..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{name} must be between 1 and {most}"))
     }
 }
 
