@@ -37,8 +37,8 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// `charges` says what a request is charged for: up to 32 limits, which admit it together or not
-    /// at all, each once per caller. A request without any is not limited.
+    /// `charges` says what a request is charged for: up to 32 limits, each with a key of its own. All
+    /// admit it and are charged, or none is. A request without any is not limited.
     pub fn new(
         limiter: Limiter,
         charges: impl Fn(&Parts) -> Vec<Charge> + Send + Sync + 'static,

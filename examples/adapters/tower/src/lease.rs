@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::layer::{BoxError, ResponseBody};
+use crate::limit::Charge;
 use crate::limiter::Limiter;
 
 /// What a request holds: a lease, or nothing. Dropped, it is given back, in the background and once: if
@@ -34,22 +35,27 @@ pub struct Held {
     ends: Option<Instant>,
 }
 
-/// A lease that may have been taken.
+/// Leases that may have been taken, in one step.
 pub(crate) struct Lease {
     limiter: Limiter,
+    leases: Vec<Charge>,
     release: Cmd,
 }
 
 impl Lease {
-    pub(crate) fn new(limiter: Limiter, release: Cmd) -> Self {
-        Self { limiter, release }
+    pub(crate) fn new(limiter: &Limiter, leases: Vec<Charge>, release: Cmd) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            leases,
+            release,
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(Lease { limiter, release }) = self.lease.take() {
-            limiter.release(release);
+        if let Some(lease) = self.lease.take() {
+            lease.limiter.release(lease.leases, lease.release);
         }
     }
 }

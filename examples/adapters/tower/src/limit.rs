@@ -128,7 +128,7 @@ impl Charge {
     }
 
     /// The time of the lease that a request takes, if it takes one.
-    fn lease(&self) -> Option<Duration> {
+    pub(crate) fn lease(&self) -> Option<Duration> {
         match self.limit.policy {
             Policy::Lease { ttl_ms, .. } => Some(Duration::from_millis(ttl_ms)),
             _ => None,
@@ -154,13 +154,9 @@ pub(crate) fn command(charges: &[Charge], id: &str) -> Cmd {
     build(charges, Lease::Take(id))
 }
 
-/// The command that gives the leases of a request back, and the time of the shortest one; none if it
-/// takes none.
-pub(crate) fn release(charges: &[Charge], id: &str) -> Option<(Cmd, Duration)> {
-    let leases = charges.iter().filter(|charge| charge.lease().is_some());
-    let leases: Vec<Charge> = leases.cloned().collect();
-    let ttl = leases.iter().filter_map(Charge::lease).min()?;
-    Some((build(&leases, Lease::Release(id)), ttl))
+/// The command that gives leases back which were taken under `id`.
+pub(crate) fn release(leases: &[Charge], id: &str) -> Cmd {
+    build(leases, Lease::Release(id))
 }
 
 /// The command of the one limit, or one for all.

@@ -129,19 +129,15 @@ impl Limiter {
     /// second value lives. So does one that Redis did not answer in time, as the lease may have been
     /// taken. It is not asked again, as the request may have been charged.
     pub async fn ask(&self, charges: &[Charge]) -> (Result<Decision, Failure>, Held) {
-        let id = if charges
-            .iter()
-            .any(|charge| charge.limit().policy().is_lease())
-        {
-            Uuid::new_v4().simple().to_string()
-        } else {
-            String::new()
-        };
+        let leases = charges.iter().filter(|charge| charge.lease().is_some());
+        let leases: Vec<Charge> = leases.cloned().collect();
+        let (mut id, mut held) = (String::new(), Held::default());
         // Before it is asked for: a request that is given up before there is an answer may have got it.
-        let mut held = match limit::release(charges, &id) {
-            Some((release, ttl)) => Held::lease(Lease::new(self.clone(), release), ttl),
-            None => Held::default(),
-        };
+        if let Some(ttl) = leases.iter().filter_map(Charge::lease).min() {
+            id = Uuid::new_v4().simple().to_string();
+            let release = limit::release(&leases, &id);
+            held = Held::lease(Lease::new(self, leases, release), ttl);
+        }
         let answer = self.send(limit::command(charges, &id), charges).await;
         match &answer {
             Ok(decision) if decision.allowed => {}
@@ -152,11 +148,11 @@ impl Limiter {
     }
 
     /// Gives leases back, in the background.
-    pub(crate) fn release(&self, command: Cmd) {
+    pub(crate) fn release(&self, leases: Vec<Charge>, command: Cmd) {
         let limiter = self.clone();
         let release = async move {
             // What comes of it has been logged: the lease ends by its time.
-            let _ = limiter.send(command, &[]).await;
+            let _ = limiter.send(command, &leases).await;
         };
         self.shared.releases.spawn_on(release, &self.shared.runtime);
     }

@@ -244,6 +244,22 @@ async fn a_request_gives_all_its_leases_back() {
     assert_eq!(calls(&server, "rl.all"), 3);
 }
 
+/// With time to give it back: what outlives its lease would be one more than the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_handled_for_nine_tenths_of_its_lease() {
+    let server = Server::start();
+    let lease = Policy::Lease {
+        limit: 1,
+        ttl_ms: 5_000,
+    };
+    let service = Service::start(limiter(&server), [limit("at-once", lease)]);
+    service.hold(Hold::Answer);
+    let began = Instant::now();
+    assert_eq!(get(&service.app, "someone").await.status, 504);
+    let took = began.elapsed().as_millis();
+    assert!((4_500..5_000).contains(&took), "{took} ms");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_outlives_its_lease_is_ended() {
     let server = Server::start();

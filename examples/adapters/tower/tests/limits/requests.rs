@@ -1,17 +1,22 @@
 //! Who is charged for what, and what callers are told.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::mem;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use redis_rl_tower::{Limit, Policy, RateLimitLayer, Rejection};
-use support::{Server, T0, calls, keys};
+use redis_rl_tower::{Limit, Limiter, Policy, RateLimitLayer, Rejection};
+use support::{Server, T0, calls, info, keys, redis_url};
 use tokio::task::JoinSet;
+use tower::{Layer, Service, ServiceExt};
 
 use crate::app::{Answer, app, call, field, get, hourly, limit, limiter, on, request, user};
 
@@ -275,6 +280,58 @@ async fn a_layer_outside_may_write_another_rejection() {
     assert_eq!((status, &*body), (200, "ok"));
     let Answer { status, body, .. } = get(&app, "someone").await;
     assert_eq!((status, &*body), (418, "wait 3600000 ms"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_of_the_application_is_used() {
+    let server = Server::start();
+    let client = redis::Client::open(redis_url(&server)).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let limits = on([limit("hour", hourly(1))]);
+    let app = app(RateLimitLayer::new(Limiter::new(connection), limits));
+    let before = info(&mut server.connect(), "stats", "total_connections_received");
+    assert_eq!(get(&app, "someone").await.status, 200);
+    assert_eq!(get(&app, "someone").await.status, 429);
+    let after = info(&mut server.connect(), "stats", "total_connections_received");
+    assert_eq!(after, before + 1, "that of the test itself");
+}
+
+/// A service that may be called once for each time that it was ready, as its clones are not.
+#[derive(Default)]
+struct Once(bool);
+
+impl Clone for Once {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl Service<Request<Body>> for Once {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(mem::take(&mut self.0), "called before it was ready");
+        ready(Ok(Response::default()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_that_is_ready_is_called() {
+    let server = Server::start();
+    let layer = RateLimitLayer::new(limiter(&server), on([limit("hour", hourly(1))]));
+    let mut service = layer.layer(Once::default());
+    for status in [200, 429, 429] {
+        let service = service.ready().await.unwrap();
+        let response = service.call(request("someone")).await.unwrap();
+        assert_eq!(response.status(), status);
+    }
 }
 
 #[test]
