@@ -67,6 +67,6 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
 ARG REDIS_IMAGE
 ARG VERSION=unknown
 LABEL org.opencontainers.image.title="redis-rl" \
-      org.opencontainers.image.description="Rate limiting for Redis and Valkey as native commands: RL.FIXED, RL.TOKEN and RL.SLIDE" \
+      org.opencontainers.image.description="Rate limiting for Redis and Valkey as native commands: RL.FIXED, RL.TOKEN, RL.SLIDE, RL.LEASE and RL.ALL" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.base.name="${REDIS_IMAGE}"

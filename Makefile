@@ -15,7 +15,7 @@ GATEWAY := $(TARGET)/debug/gateway
 
 .DEFAULT_GOAL := help
 # Every target with a line of help, and those without.
-.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*## .*/\1/p' $(firstword $(MAKEFILE_LIST))) free-port
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*## .*/\1/p' $(firstword $(MAKEFILE_LIST))) free-port servers-aarch64
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,9 +134,11 @@ test-monitoring: build ## INFO's figures in Prometheus, its alerts and panels, w
 	server=$$(scripts/setup server) && tests/monitoring/run $$server $(MODULE)
 
 image: ## a container image of Redis with the module, IMAGE (redis-rl)
+	@scripts/setup docker
 	docker build -t $(IMAGE) --build-arg VERSION=$(VERSION) .
 
 test-image: ## builds the image on each of BASES and tests it in containers
+	@scripts/setup docker
 	@for base in $(BASES); do \
 	    tag=$(IMAGE):$$(echo $$base | tr '/:' '--') && \
 	    docker build -t $$tag --build-arg REDIS_IMAGE=$$base --build-arg VERSION=$(VERSION) . && \
@@ -144,7 +146,8 @@ test-image: ## builds the image on each of BASES and tests it in containers
 	done
 
 test-containers: image ## Compose, Testcontainers, Kubernetes, Sentinel, Cluster and TLS of docs/install.md
-	@scripts/setup tool python3 python3-venv
+	@scripts/setup docker
+	@scripts/setup venv
 	tests/containers/run $(IMAGE)
 
 fuzz: ## fuzzes the core for SECONDS (600) per target
@@ -168,14 +171,14 @@ soak: build ## KEYS (5000000) that come and go, and memory that returns to where
 # Only tables go to the standard output.
 BENCH = @scripts/setup build && scripts/setup tool redis-benchmark redis-tools && scripts/setup tool valgrind valgrind && \
 	server=$$(scripts/setup server) && \
-	echo "compiling the module and the benchmark (about a minute the first time) …" >&2 && \
+	echo "compiling the module and the benchmark (a minute or two the first time) …" >&2 && \
 	cargo build --release --locked --quiet && \
 	REDIS_SERVER=$$server RL_MODULE=$(MODULE) cargo bench --locked --quiet --bench commands --
 
 bench: ## the commands beside what one would use instead: every table, ROUNDS; with redis-cell, REDIS_CELL_SO
 	$(BENCH) full
 
-bench-quick: ## the table of the commands: cost, speed, bytes; about a minute once it is compiled
+bench-quick: ## the table of the commands: cost, speed, bytes; about three minutes
 	$(BENCH) quick
 
 bench-several: ## RL.ALL beside its limits one by one, RL.LEASE beside plain commands, and both beside Lua
@@ -216,6 +219,7 @@ SERVER = $(if $(CROSS),$(EMULATED)/redis-8.0.2/redis-server,$$(scripts/setup ser
 
 release: build $(if $(CROSS),servers-aarch64) ## the module to give away: stripped, mode 0755, with its checksum
 	@scripts/setup tool strip binutils
+	@scripts/setup tool python3 python3
 	@mkdir -p $(dir $(RELEASE))
 	$(STRIP) -o $(RELEASE) $(MODULE)
 	@chmod 0755 $(RELEASE)
@@ -230,6 +234,7 @@ package: build ## a Debian package for Redis's and Valkey's module folders
 	@STRIP=$(STRIP) scripts/package $(MODULE) $(dir $(RELEASE))
 
 test-install: package ## installs as docs/install.md says, under systemd in containers
+	@scripts/setup docker
 	tests/install $(MODULE) $(dir $(RELEASE))redis-rl_$(VERSION)_$$(dpkg --print-architecture).deb
 
 clean: ## removes what was built and fetched

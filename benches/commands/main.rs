@@ -45,7 +45,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo bench --bench commands -- [MODE] [PART OF A ROW'S NAME]...
   full          every table (the default)
-  quick         the page's table, in a minute or two
+  quick         the page's table, in about three minutes
   several       several limits in one step beside one by one, and leases
   worst         the slowest single calls, beside plain commands with the same result
   instructions  instructions per command

@@ -101,7 +101,7 @@ pub fn c_library(name: &'static str) -> PathBuf {
         let folder = target().join("tmp");
         fs::create_dir_all(&folder).expect("a folder for libraries");
         let library = folder.join(format!("{name}-{}.so", std::process::id()));
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let compiler = std::env::var_os("RL_CC").unwrap_or_else(|| "cc".into());
         let status = Command::new(compiler)
             .args([
                 "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
