@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 log = logging.getLogger("llm-proxy")
 
 MINUTE_MS = 60_000
+REFUND_WITHIN = 60.0  # seconds: after that all has come back by itself, and a refund would be a gift
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Limiter:
             allowed, retry_after_ms, replies = await request.call(
                 requests=("COST", 1), tokens=("COST", estimate), streams=()
             )
-        except redis.RedisError:
-            # The lease may have been taken. To release it twice does no harm.
-            await request.release()
+        except (redis.RedisError, asyncio.CancelledError):
+            # The lease may have been taken. To release one that was not taken does no harm.
+            await asyncio.shield(request.release())
             raise
         remaining = {name: reply[2] for name, reply in zip(("requests", "tokens", "streams"), replies)}
         if allowed:
@@ -112,19 +113,24 @@ class Admitted:
                 return
             ends_at = sent_at + seconds
 
+    def may_refund(self) -> bool:
+        return time.monotonic() - self.taken_at < REFUND_WITHIN
+
     async def settle(self, used: int) -> None:
         """Charges what was used instead of the estimate, and gives the place back."""
-        late = time.monotonic() - self.taken_at > MINUTE_MS / 1000
         if used > self.estimate:
             await self._settle(tokens=("COST", used - self.estimate, "FORCE"))
-        elif used < self.estimate and not late:  # after a minute all has come back by itself
+        elif used < self.estimate and self.may_refund():
             await self._settle(tokens=("REFUND", self.estimate - used))
         else:
             await self._settle()
 
     async def undo(self) -> None:
         """The request failed and costs nothing."""
-        await self._settle(requests=("REFUND", 1), tokens=("REFUND", self.estimate))
+        if self.may_refund():
+            await self._settle(requests=("REFUND", 1), tokens=("REFUND", self.estimate))
+        else:
+            await self._settle()
 
     async def release(self) -> None:
         await self._settle()

@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from limiter import Admitted, Limiter, Limits, Refused
 
 DEFAULT_ANSWER = 1_000  # tokens, where a request names no maximum
+MOST_BYTES = 8 * 2**20
 
 
 def error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
@@ -45,30 +46,49 @@ def refusal(refused: Refused) -> Response:
     return error(429, refused.limit, f"Too many {refused.limit}. Try again after Retry-After seconds.", headers)
 
 
-def upstream_failed() -> Response:
-    return error(502, "upstream_failed", "The model does not answer.")
-
-
-def prompt_tokens(call: dict[str, Any]) -> int:
-    """About four bytes make a token."""
-    return len(json.dumps(call.get("messages", ""), ensure_ascii=False).encode()) // 4
-
-
 def answer_tokens(call: dict[str, Any]) -> int:
-    """The most that the answer may have. Raises `ValueError` if that is no positive integer."""
-    most = call.get("max_completion_tokens", call.get("max_tokens", DEFAULT_ANSWER))
-    if type(most) is not int or not 1 <= most <= 10_000_000:
-        raise ValueError("max_tokens must be an integer between 1 and 10000000")
-    return most
+    """The most that the answers may have. Raises `ValueError` where that is no positive integer."""
+
+    def number(name: str, otherwise: int, most: int) -> int:
+        value = call.get(name)
+        if value is None:
+            return otherwise
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"{name} must be an integer between 1 and {most}")
+        return value
+
+    # An upstream may know only one of the two names.
+    names = [name for name in ("max_tokens", "max_completion_tokens") if call.get(name) is not None]
+    each = max([number(name, 0, 10_000_000) for name in names], default=DEFAULT_ANSWER)
+    return each * number("n", 1, 128)
+
+
+async def read(request: Request) -> tuple[dict[str, Any], int]:
+    """The call, and how many tokens its prompt may have: about four bytes make one. Raises `ValueError`."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise ValueError(f"a request has at most {MOST_BYTES} bytes")
+    try:
+        call = json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(call, dict):
+        raise ValueError("not an object")
+    return call, len(body) // 4
 
 
 class Answer:
-    """Passes the upstream's answer on, and settles when it ends, whatever ends it."""
+    """Asks the upstream, passes its answer on, and settles when it ends, whatever ends it."""
 
-    def __init__(self, admitted: Admitted, upstream: httpx.Response, prompt: int) -> None:
+    def __init__(self, admitted: Admitted, client: httpx.AsyncClient, post: httpx.Request, prompt: int) -> None:
         self.admitted = admitted
-        self.upstream = upstream
+        self.client = client
+        self.post = post
+        self.upstream: httpx.Response | None = None
         self.used: int | None = prompt  # until the upstream says what it counted; None: it failed
+        self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def hung_up() -> None:
@@ -87,50 +107,63 @@ class Answer:
             await asyncio.shield(self.finish())
         if not passing.cancelled():
             passing.result()  # raises what broke the answer off, and the connection breaks off too
+        elif not self.begun:
+            await error(504, "took_too_long", "The place of this request was lost.")(scope, receive, send)
 
     async def finish(self) -> None:
-        await self.upstream.aclose()
-        if self.used is None:
-            await self.admitted.undo()
-        else:
-            await self.admitted.settle(self.used)
+        try:
+            if self.upstream is not None:
+                await self.upstream.aclose()
+        finally:
+            if self.used is None:
+                await self.admitted.undo()
+            else:
+                await self.admitted.settle(self.used)
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parts = self.parts()
         try:
+            self.upstream = await self.client.send(self.post, stream=True)
+            parts = self.parts(self.upstream)
             part = await anext(parts, b"")
         except httpx.HTTPError:
             self.used = None
-            await upstream_failed()(scope, receive, send)
+            self.begun = True
+            await error(502, "upstream_failed", "The model does not answer.")(scope, receive, send)
             return
         headers = {
             "content-type": self.upstream.headers.get("content-type", "application/json"),
             **remaining(self.admitted.remaining),
         }
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self.begun = True
         await send({"type": "http.response.start", "status": self.upstream.status_code, "headers": raw})
         while part:
             await send({"type": "http.response.body", "body": part, "more_body": True})
             part = await anext(parts, b"")
         await send({"type": "http.response.body", "body": b""})
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        if not self.upstream.headers.get("content-type", "").startswith("text/event-stream"):
-            body = await self.upstream.aread()
-            self.count(body, otherwise=0)
+    async def parts(self, upstream: httpx.Response) -> AsyncIterator[bytes]:
+        if upstream.status_code >= 400:
+            self.used = None
+            yield await upstream.aread()
+        elif upstream.headers.get("content-type", "").startswith("text/event-stream"):
+            async for line in upstream.aiter_lines():
+                if line.startswith("data: {"):
+                    # Each part is about a token, until one says what the upstream counted.
+                    self.used = usage(line.removeprefix("data: "), (self.used or 0) + 1)
+                yield f"{line}\n".encode()
+        else:
+            body = await upstream.aread()
+            self.used = usage(body, self.admitted.estimate)
             yield body
-            return
-        async for line in self.upstream.aiter_lines():
-            if line.startswith("data: {"):
-                self.count(line.removeprefix("data: "), otherwise=1)
-            yield f"{line}\n".encode()
 
-    def count(self, text: str | bytes, otherwise: int) -> None:
-        """Takes the upstream's own count, where it says one. Until then, a part of a stream is a token."""
-        try:
-            self.used = int(json.loads(text)["usage"]["total_tokens"])
-        except (ValueError, KeyError, TypeError):
-            self.used = (self.used or 0) + otherwise
+
+def usage(text: str | bytes, otherwise: int) -> int:
+    """The upstream's own count of tokens, where it says one."""
+    try:
+        return int(json.loads(text)["usage"]["total_tokens"])
+    except (ValueError, KeyError, TypeError):
+        return otherwise
 
 
 async def complete(request: Request) -> Any:
@@ -140,15 +173,13 @@ async def complete(request: Request) -> Any:
     if caller not in state.callers:
         return error(401, "unknown_key", "Unknown API key.")
     try:
-        call = json.loads(await request.body())
-        if not isinstance(call, dict):
-            raise ValueError("not an object")
-        prompt = prompt_tokens(call)
+        call, prompt = await read(request)
         estimate = prompt + answer_tokens(call)
+        if call.get("stream"):
+            call["stream_options"] = {"include_usage": True}  # so that the last part says what was used
+        post = state.upstream.build_request("POST", request.url.path, json=call)
     except ValueError as wrong:
         return error(400, "invalid_request", str(wrong))
-    if call.get("stream"):
-        call["stream_options"] = {"include_usage": True}  # so that the last part says what was used
 
     try:
         taken = await state.limiter.take(caller, estimate)
@@ -156,22 +187,7 @@ async def complete(request: Request) -> Any:
         return error(503, "limiter_unavailable", "The rate limiter does not answer.")
     if isinstance(taken, Refused):
         return refusal(taken)
-
-    post = state.upstream.build_request("POST", request.url.path, json=call)
-    upstream = None
-    try:
-        upstream = await state.upstream.send(post, stream=True)
-        if upstream.status_code < 400:
-            return Answer(taken, upstream, prompt)
-        body = await upstream.aread()
-        return Response(body, upstream.status_code, media_type=upstream.headers.get("content-type"))
-    except httpx.HTTPError:
-        return upstream_failed()
-    finally:
-        if upstream is None or upstream.status_code >= 400:
-            await asyncio.shield(taken.undo())
-            if upstream is not None:
-                await upstream.aclose()
+    return Answer(taken, state.upstream, post, prompt)
 
 
 def make(
