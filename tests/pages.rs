@@ -1,5 +1,12 @@
-//! The pages: each link leads to a file and a heading that are there, and each page is linked.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may fail")]
+//! The pages: each link leads to a file and a heading that are there, each page is linked, and
+//! numbers that the repository holds are those on the page.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -127,4 +134,38 @@ fn each_page_is_reached_from_the_readme() {
         .filter(|path| !reached.contains(*path) && !path.starts_with(top.join(".github")))
         .collect();
     assert!(lost.is_empty(), "no page links to {lost:?}");
+}
+
+#[test]
+fn the_page_about_performance_has_the_counts_of_the_table_in_benches() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(top.join("benches/instructions.tsv")).unwrap();
+    let counts: BTreeMap<&str, u64> = table
+        .lines()
+        .filter(|line| line.starts_with("redis-7.0.15"))
+        .map(|line| {
+            let columns: Vec<&str> = line.split('\t').collect();
+            (columns[1], columns[2].parse().unwrap())
+        })
+        .collect();
+    let page = fs::read_to_string(top.join("docs/performance.md")).unwrap();
+    let mut rows = 0;
+    for line in page.lines() {
+        // | `RL.FIXED admitted` | 9316 | …
+        let Some((name, rest)) = line
+            .strip_prefix("| `")
+            .and_then(|row| row.split_once("` | "))
+        else {
+            continue;
+        };
+        let shown = rest.split(' ').next().unwrap().parse::<u64>();
+        if let (Some(count), Ok(shown)) = (counts.get(name), shown) {
+            assert!(
+                shown.abs_diff(*count) * 100 <= *count,
+                "{name}: {shown} on the page, {count} in the table"
+            );
+            rows += 1;
+        }
+    }
+    assert!(rows >= 15, "only {rows} rows are in both");
 }
