@@ -16,7 +16,7 @@ const LONGEST_NS: u128 = 1 << 61;
 /// With so many buckets, those that are full again are forgotten.
 const MANY: usize = 10_000;
 
-/// This process' share of a limit, by key. It starts anew when the rules are reloaded.
+/// This process' share of a limit, by key. A reload of the rules empties it.
 pub(crate) enum Local {
     Rate(Buckets),
     AtOnce(Places),

@@ -100,7 +100,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     tokio::spawn(keep_up(Arc::clone(&gateway), source, hangups, poll));
 
     let listener = TcpListener::bind(&listen).await?;
-    // In one piece: whoever started this reads its address here.
+    // One write: the process that started this one reads the address here.
     let line = format!("gateway: listening on {}\n", listener.local_addr()?);
     eprint!("{line}");
     let router = Router::new().fallback(answer_request).with_state(gateway);

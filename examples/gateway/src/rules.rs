@@ -279,8 +279,8 @@ fn range(name: &str, value: u64, most: u64) -> Result<(), String> {
     }
 }
 
-/// What stands for callers in key names. Whoever can list keys must not learn who calls, so it takes
-/// a secret: a hash alone can be found by trying names.
+/// What stands for callers in key names. A reader of the key names must not learn who calls, so it
+/// takes a secret: a hash alone can be found by trying names.
 struct Tags(Hmac<Sha256>);
 
 impl Tags {

@@ -28,8 +28,8 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may go out. An open breaker begins its pause anew with each that may, so a
-    /// call that is given up without a word costs one pause, and can't keep the breaker open.
+    /// Whether a call may go out. Each trial call restarts the pause, so an abandoned trial costs one
+    /// pause.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
         let mut state = self.state();
         match state.open_since {

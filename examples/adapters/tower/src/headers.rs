@@ -1,12 +1,22 @@
 //! Header fields that tell callers where they stand.
 //!
 //! `RateLimit-Policy` and `RateLimit` are those of draft-ietf-httpapi-ratelimit-headers-10 (September
-//! 2025; revision 11 is of May 2026): lists of structured fields (RFC 9651), one item each, with the
-//! policy's name, `q` the quota, `w` the window in seconds, `r` what remains, and `t` the seconds
-//! until there is more: those of `Retry-After` where the same request would have to wait now, otherwise
-//! at most so long, until nothing is used any more. A limit of requests at once has no window, but
-//! a unit, `qu`. `X-RateLimit-*` is what clients knew before: the limit, what remains, and the seconds
-//! until nothing is used any more.
+//! 2025; revision 11 is of May 2026). They are lists of structured fields (RFC 9651), with one item
+//! for each policy:
+//!
+//! | parameter | meaning |
+//! |---|---|
+//! | `q` | the quota |
+//! | `qu` | its unit, of a limit of requests at once. Such a limit has no window |
+//! | `w` | the window in seconds |
+//! | `r` | what remains |
+//! | `t` | seconds until there is more |
+//!
+//! If the same request would have to wait now, `t` is the wait of `Retry-After`. Otherwise it is an
+//! upper bound: nothing is used any more by then.
+//!
+//! `X-RateLimit-*` are the older fields: the limit, what remains, and the seconds until nothing is used
+//! any more.
 
 use std::fmt::Display;
 

@@ -207,8 +207,8 @@ impl Limiter {
     }
 }
 
-/// So that the first request need not wait for a connection. The manager tries for ever and keeps
-/// its reasons to itself, so a connection that is not to be had is told of here.
+/// So that the first request need not wait for a connection. The manager retries for ever and logs
+/// nothing, so log the first failure here.
 async fn warm_up(client: Client, mut redis: ConnectionManager) {
     if let Err(error) = client.get_multiplexed_async_connection().await {
         log::warn!("no connection to Redis yet: {error}");

@@ -42,7 +42,7 @@ fn a_refused_caller_that_hammers_sends_redis_nothing_until_its_wait_is_over() {
             assert!(before.elapsed() + Duration::from_millis(1) >= window);
             break;
         }
-        // Whoever has waited is admitted.
+        // A caller that has waited is admitted.
         assert!(sent - first < window, "{:?}", sent - first);
         assert_eq!(answer.code(), (429, "rate_limited"));
         assert_eq!(answer.field("ratelimit-policy"), Some("\"search\";q=1;w=2"));

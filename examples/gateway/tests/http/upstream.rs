@@ -129,7 +129,7 @@ fn head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-/// Whether whoever asked has gone, after a moment.
+/// Whether the caller has closed the connection, after a moment.
 fn is_closed(stream: &mut TcpStream) -> bool {
     let _ = stream.set_read_timeout(Some(Duration::from_millis(2)));
     match stream.read(&mut [0]) {
