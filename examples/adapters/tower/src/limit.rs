@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, utf8_percent_encode};
 use redis::Cmd;
 
 use crate::policy::{InvalidLimit, Policy};
+
+/// What has a meaning in a key. With these encoded, no two callers share a key, and no caller ends
+/// the hash tag.
+const SPECIAL: &AsciiSet = &CONTROLS.add(b'{').add(b'}').add(b':').add(b'%');
 
 /// A policy with a name, which is a part of Redis' keys and is told to callers.
 #[derive(Clone, Debug)]
@@ -69,25 +74,23 @@ impl Limit {
     /// they are.
     ///
     /// The key is `rl:{caller}:name:version`. The braces keep all limits of a caller in one slot of
-    /// a cluster.
+    /// a cluster. In the caller, `{`, `}`, `:`, `%`, control and non-ASCII characters are
+    /// percent-encoded. An empty caller is `%`, as empty braces are no hash tag.
     #[must_use]
     pub fn of(&self, caller: &str) -> Charge {
-        self.charge(format!(
-            "rl:{{{caller}}}:{}:{}",
-            self.name,
-            self.policy.version()
-        ))
+        let (name, version) = (&self.name, self.policy.version());
+        self.charge(format!("rl:{}:{name}:{version}", tag(caller)))
     }
 
     /// The limit of a part of a caller: a user or an address of a tenant. It can be asked in one
     /// step with limits of the caller.
+    ///
+    /// The key is `rl:{caller}:name:part:version`, and the part is percent-encoded like the caller.
     #[must_use]
     pub fn of_part(&self, caller: &str, part: &str) -> Charge {
-        self.charge(format!(
-            "rl:{{{caller}}}:{}:{part}:{}",
-            self.name,
-            self.policy.version()
-        ))
+        let (name, version) = (&self.name, self.policy.version());
+        let (tag, part) = (tag(caller), encode(part));
+        self.charge(format!("rl:{tag}:{name}:{part}:{version}"))
     }
 
     fn charge(&self, key: String) -> Charge {
@@ -147,6 +150,17 @@ impl Charge {
         };
         policy.write(take, command);
     }
+}
+
+fn tag(caller: &str) -> String {
+    match caller {
+        "" => "{%}".to_owned(),
+        _ => format!("{{{}}}", encode(caller)),
+    }
+}
+
+fn encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, SPECIAL)
 }
 
 /// The command that decides on a request. Leases are taken under `id`.

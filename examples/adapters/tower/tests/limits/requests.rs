@@ -1,5 +1,6 @@
 //! Who is charged for what, and what callers are told.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::mem;
@@ -157,6 +158,61 @@ async fn a_tenant_and_each_of_its_users_are_charged_in_one_step() {
         "rl:{acme}:user:b:fixed",
     ];
     assert_eq!(keys(&server), expected);
+}
+
+/// Whatever their names are.
+#[test]
+fn no_two_callers_share_a_key() {
+    let minute = limit("minute", hourly(1));
+    let names = [
+        "",
+        "%",
+        "%7D",
+        "a",
+        "a}:minute:x",
+        "x}:minute",
+        "}",
+        "{",
+        "{a",
+        ":",
+        "a:b",
+        "\n",
+        "é",
+    ];
+    let mut keys = HashSet::new();
+    let mut tags = HashSet::new();
+    for caller in names {
+        let tag = hash_tag(minute.of(caller).key()).to_owned();
+        for part in names {
+            let charge = minute.of_part(caller, part);
+            assert_eq!(hash_tag(charge.key()), tag);
+            assert!(keys.insert(charge.key().to_owned()), "{}", charge.key());
+        }
+        assert!(
+            keys.insert(minute.of(caller).key().to_owned()),
+            "{caller:?}"
+        );
+        assert!(tags.insert(tag), "{caller:?}");
+    }
+    for (charge, key) in [
+        (minute.of("a@b.c"), "rl:{a@b.c}:minute:fixed"),
+        (
+            minute.of("2001:db8::1"),
+            "rl:{2001%3Adb8%3A%3A1}:minute:fixed",
+        ),
+        (minute.of(""), "rl:{%}:minute:fixed"),
+        (minute.of_part("", "{}"), "rl:{%}:minute:%7B%7D:fixed"),
+    ] {
+        assert_eq!(charge.key(), key);
+    }
+}
+
+/// What a cluster chooses a key's slot by.
+fn hash_tag(key: &str) -> &str {
+    let (_, rest) = key.split_once('{').expect("a brace");
+    let (tag, _) = rest.split_once('}').expect("its end");
+    assert_ne!(tag, "", "{key}");
+    tag
 }
 
 #[tokio::test(flavor = "multi_thread")]
