@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use hmac::{Hmac, KeyInit, Mac};
-use redis_rl_tower::{Charge, Limit, MAX_UNITS, Policy};
+use redis_rl_tower::{Charge, Limit, MAX_CHARGES, MAX_UNITS, Policy};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -19,9 +19,6 @@ use crate::batches::Batches;
 use crate::local::Local;
 use crate::refusals::Refusals;
 use crate::route::{OnFailure, Per, Route, Shared, Taken};
-
-/// The most limits that `RL.ALL` takes.
-const MAX_LIMITS: usize = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -235,8 +232,8 @@ impl LimitRule {
 
 impl RouteRule {
     fn check(&self, limits: &HashMap<&str, Arc<Shared>>) -> Result<Route, String> {
-        if !(1..=MAX_LIMITS).contains(&self.limits.len()) {
-            return Err(format!("a route has 1 to {MAX_LIMITS} limits"));
+        if !(1..=MAX_CHARGES).contains(&self.limits.len()) {
+            return Err(format!("a route has 1 to {MAX_CHARGES} limits"));
         }
         let mut taken: Vec<Taken> = Vec::new();
         for rule in &self.limits {

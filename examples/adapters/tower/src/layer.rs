@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::headers::describe;
 use crate::lease::Held;
 use crate::limit::Charge;
-use crate::limiter::Limiter;
+use crate::limiter::{Failure, Limiter};
 use crate::rejection::Rejection;
 
 /// Any error of a body.
@@ -38,7 +38,8 @@ pub struct RateLimitLayer {
 
 impl RateLimitLayer {
     /// `charges` says what a request is charged for: up to 32 limits, each with a key of its own. All
-    /// admit it and are charged, or none is. A request without any is not limited.
+    /// admit it and are charged, or none is. A request without any is not limited. One with charges
+    /// that no server would take is answered with 500.
     pub fn new(
         limiter: Limiter,
         charges: impl Fn(&Parts) -> Vec<Charge> + Send + Sync + 'static,
@@ -50,7 +51,7 @@ impl RateLimitLayer {
         }
     }
 
-    /// Lets all requests pass while Redis can't decide, instead of none.
+    /// Lets all requests pass while Redis can't decide, instead of none. Not those with invalid charges.
     #[must_use]
     pub fn fail_open(self) -> Self {
         Self {
@@ -68,6 +69,7 @@ impl RateLimitLayer {
                 Ok(held)
             }
             (Ok(decision), _) => Err(Rejection::Refused(decision)),
+            (Err(Failure::InvalidCharges), _) => Err(Rejection::InvalidCharges),
             (Err(_), held) if self.fail_open => {
                 describe(headers, charges, None);
                 Ok(held)

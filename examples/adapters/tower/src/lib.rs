@@ -14,7 +14,7 @@ pub use decision::{Decision, Standing};
 pub use headers::describe;
 pub use layer::{BoxError, RateLimit, RateLimitLayer, ResponseBody};
 pub use lease::Held;
-pub use limit::{Charge, Limit};
+pub use limit::{Charge, Limit, MAX_CHARGES};
 pub use limiter::{Failure, Limiter};
 pub use policy::{InvalidLimit, MAX_UNITS, Policy};
 pub use rejection::Rejection;

@@ -1,12 +1,16 @@
 //! A limit, what a request takes of it, and the commands that say so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, utf8_percent_encode};
 use redis::Cmd;
 
-use crate::policy::{InvalidLimit, Policy};
+use crate::policy::{InvalidLimit, MAX_UNITS, Policy};
+
+/// The most charges of a request: `RL.ALL` takes no more.
+pub const MAX_CHARGES: usize = 32;
 
 /// What has a meaning in a key. With these encoded, no two callers share a key, and no caller ends
 /// the hash tag.
@@ -103,15 +107,16 @@ impl Limit {
 }
 
 impl Charge {
-    /// Takes so many units, all or none. Without meaning for a lease.
+    /// Takes so many units, all or none: 1 to 2^53 - 1. Without meaning for a lease.
     #[must_use]
     pub fn cost(self, units: u64) -> Self {
         let take = Take::Cost(units);
         Self { take, ..self }
     }
 
-    /// Takes as many units as there are, at most so many, if the request is charged for this limit
-    /// alone. [`Standing::allowed`](crate::Standing::allowed) tells how many.
+    /// Takes as many units as there are, at most so many: 1 to 2^53 - 1. The request must have no
+    /// other charge. [`Standing::allowed`](crate::Standing::allowed) tells how many. Without meaning
+    /// for a lease.
     #[must_use]
     pub fn upto(self, units: u64) -> Self {
         let take = Take::Upto(units);
@@ -161,6 +166,31 @@ fn tag(caller: &str) -> String {
 
 fn encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, SPECIAL)
+}
+
+/// Checks what the server would answer with an error, whatever its keys hold.
+pub(crate) fn check(charges: &[Charge]) -> Result<(), &'static str> {
+    if !(1..=MAX_CHARGES).contains(&charges.len()) {
+        return Err("a request has 1 to 32 charges");
+    }
+    let mut keys = HashSet::new();
+    for charge in charges {
+        if !keys.insert(&charge.key) {
+            return Err("each charge needs a key of its own");
+        }
+        let (units, alone) = match charge.take {
+            _ if charge.limit.policy.is_lease() => continue,
+            Take::Cost(units) => (units, false),
+            Take::Upto(units) => (units, true),
+        };
+        if !(1..=MAX_UNITS).contains(&units) {
+            return Err("units must be between 1 and 2^53 - 1");
+        }
+        if alone && charges.len() > 1 {
+            return Err("`upto` must be the only charge");
+        }
+    }
+    Ok(())
 }
 
 /// The command that decides on a request. Leases are taken under `id`.

@@ -1,5 +1,6 @@
 //! Asking Redis: one command per request, with a time-out, behind a circuit breaker.
 
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time between two attempts to connect.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// At most so many lines a second about error replies: one damaged key must not fill the disk.
+/// At most so many lines a second about keys: one that is damaged must not fill the disk.
 const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// Why Redis did not decide.
@@ -38,6 +39,9 @@ pub enum Failure {
     NotJudged,
     /// It was asked, and did not answer: everything may be charged.
     Unanswered,
+    /// It was not asked: no server would take these charges. A mistake of the service, which is
+    /// logged, so nothing may pass for it.
+    InvalidCharges,
 }
 
 /// Redis as a judge. A clone shares the connection and the breaker.
@@ -129,6 +133,10 @@ impl Limiter {
     /// second value lives. So does one that Redis did not answer in time, as the lease may have been
     /// taken. It is not asked again, as the request may have been charged.
     pub async fn ask(&self, charges: &[Charge]) -> (Result<Decision, Failure>, Held) {
+        if let Err(reason) = limit::check(charges) {
+            self.log(format_args!("invalid charges: {reason}"), charges);
+            return (Err(Failure::InvalidCharges), Held::default());
+        }
         let leases = charges.iter().filter(|charge| charge.lease().is_some());
         let leases: Vec<Charge> = leases.cloned().collect();
         let (mut id, mut held) = (String::new(), Held::default());
@@ -179,14 +187,18 @@ impl Limiter {
             // stays closed.
             Ok(Err(error)) if !error.is_io_error() => {
                 self.answered();
-                if self.shared.lines.check().is_ok() {
-                    let keys: Vec<&str> = charges.iter().map(Charge::key).collect();
-                    log::warn!("Redis: {error}, for {}", keys.join(" "));
-                }
+                self.log(format_args!("Redis: {error}"), charges);
                 Err(Failure::NotJudged)
             }
             Ok(Err(error)) => Err(self.unanswered(Some(&error))),
             Err(_) => Err(self.unanswered(None)),
+        }
+    }
+
+    fn log(&self, what: impl Display, charges: &[Charge]) {
+        if self.shared.lines.check().is_ok() {
+            let keys: Vec<&str> = charges.iter().map(Charge::key).collect();
+            log::warn!("{what}, for {}", keys.join(" "));
         }
     }
 

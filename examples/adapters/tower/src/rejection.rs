@@ -20,6 +20,7 @@ const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-m
 /// |---|---|---|---|
 /// | a limit refuses | 429, with `Retry-After` | `rate_limited` | `RESOURCE_EXHAUSTED` |
 /// | a cost above its limit | 429, without: no wait helps | `cost_above_limit` | `RESOURCE_EXHAUSTED` |
+/// | `InvalidCharges` | 500 | `invalid_charges` | `INTERNAL` |
 /// | `Unavailable` | 503 | `limiter_unavailable` | `UNAVAILABLE` |
 /// | `TookTooLong` | 504 | `took_too_long` | `DEADLINE_EXCEEDED` |
 ///
@@ -30,6 +31,8 @@ const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-m
 pub enum Rejection {
     /// A limit refuses it. Nothing is charged.
     Refused(Decision),
+    /// No server would take its charges: a mistake of the service, which is logged.
+    InvalidCharges,
     /// Redis could not decide.
     Unavailable,
     /// Its lease would have ended first.
@@ -53,6 +56,11 @@ impl Rejection {
                 StatusCode::TOO_MANY_REQUESTS,
                 "cost_above_limit",
                 "This request costs more than the limit ever allows.",
+            ),
+            Self::InvalidCharges => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "invalid_charges",
+                "The service charges this request in a way that is not possible.",
             ),
             Self::Unavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -90,6 +98,10 @@ impl Rejection {
                 ..
             }) => (8, "Too many requests."),
             Self::Refused(_) => (8, "This request costs more than the limit ever allows."),
+            Self::InvalidCharges => (
+                13,
+                "The service charges this request in a way that is not possible.",
+            ),
             Self::Unavailable => (14, "The rate limiter is out of reach."),
             Self::TookTooLong => (4, "The request took longer than it may."),
         };

@@ -97,6 +97,17 @@ async fn without_redis_a_call_is_unavailable_or_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_with_invalid_charges_is_an_internal_error() {
+    let server = Server::start();
+    let hour = limit("hour", hourly(2));
+    let layer = RateLimitLayer::new(limiter(&server), move |_| vec![hour.of("all").cost(0)]);
+    let mut client = start(layer.fail_open()).await;
+    let status = client.check(of("someone")).await.unwrap_err();
+    let message = "The service charges this request in a way that is not possible.";
+    assert_status(&status, Code::Internal, message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_holds_its_lease_until_its_caller_ends_it() {
     let server = Server::start();
     let leases = || -> u64 {

@@ -14,12 +14,14 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use redis_rl_tower::{Limit, Limiter, Policy, RateLimitLayer, Rejection};
+use redis_rl_tower::{Limit, Limiter, MAX_UNITS, Policy, RateLimitLayer, Rejection};
 use support::{Server, T0, calls, info, keys, redis_url};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::app::{Answer, app, call, field, get, hourly, limit, limiter, on, request, user};
+use crate::app::{
+    Answer, app, at_once, call, field, get, hourly, limit, limiter, on, request, user,
+};
 
 const RATE_LIMITED: &str = r#"{"code":"rate_limited","message":"Too many requests. Try again after Retry-After seconds."}"#;
 
@@ -238,6 +240,44 @@ async fn a_request_says_what_it_costs() {
         assert_eq!(answer.body.contains("cost_above_limit"), never);
         let waits = status == 429 && !never;
         assert_eq!(answer.field("retry-after").is_some(), waits, "{cost}");
+    }
+}
+
+/// Each would be an error reply on every request, and so admit everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn charges_that_no_server_takes_never_fail_open() {
+    let server = Server::start();
+    let (hour, day) = (limit("hour", hourly(9)), limit("day", hourly(9)));
+    let many = |count: usize| (0..count).map(|each| hour.of(&each.to_string()));
+    let places = limit("at-once", at_once(9));
+    let most = MAX_UNITS;
+    for (status, charges) in [
+        (500, many(33).collect()),
+        (500, vec![hour.of("a"), day.of("a"), hour.of("a")]),
+        (500, vec![hour.of("a").upto(1), day.of("a")]),
+        (500, vec![day.of("a"), hour.of("a").upto(1)]),
+        (500, vec![hour.of("a").cost(0)]),
+        (500, vec![hour.of("a").upto(0)]),
+        (500, vec![hour.of("a").cost(most + 1)]),
+        (500, vec![hour.of("a"), day.of("a").cost(0), places.of("a")]),
+        (200, many(32).collect()),
+        (200, vec![hour.of("b").upto(most)]),
+        (429, vec![hour.of("b").cost(most)]),
+        (200, vec![places.of("b").cost(0)]),
+    ] {
+        let before = calls(&server, "rl.all") + calls(&server, "rl.fixed");
+        let shown = format!("{charges:?}");
+        let layer = RateLimitLayer::new(limiter(&server), move |_| charges.clone());
+        let answer = get(&app(layer.fail_open()), "someone").await;
+        assert_eq!(answer.status, status, "{shown}: {answer:?}");
+        if status == 500 {
+            assert!(answer.body.contains("\"invalid_charges\""), "{answer:?}");
+            assert_eq!(answer.limits(), []);
+            let after = calls(&server, "rl.all") + calls(&server, "rl.fixed");
+            assert_eq!(after, before, "{shown} is sent");
+        } else {
+            assert!(answer.field("ratelimit").is_some(), "{shown}: {answer:?}");
+        }
     }
 }
 
