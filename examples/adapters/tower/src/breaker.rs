@@ -47,11 +47,16 @@ impl Breaker {
         mem::take(&mut *self.state()).open_since.is_some()
     }
 
-    /// Counts a call that was not answered. True if it opened the breaker.
+    /// Counts a call that was not answered. True if it opened the breaker. It doesn't restart the pause
+    /// of an open one, so calls that the breaker isn't asked about can't keep trial calls from going out.
     pub(crate) fn unanswered(&self, now: Instant) -> bool {
         let mut state = self.state();
         state.unanswered = state.unanswered.saturating_add(1);
-        state.unanswered >= self.threshold && state.open_since.replace(now).is_none()
+        let opens = state.unanswered >= self.threshold && state.open_since.is_none();
+        if opens {
+            state.open_since = Some(now);
+        }
+        opens
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

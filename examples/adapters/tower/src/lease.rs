@@ -24,8 +24,8 @@ use crate::layer::{BoxError, ResponseBody};
 use crate::limit::Charge;
 use crate::limiter::Limiter;
 
-/// What a request holds: a lease, or nothing. Dropped, it is given back, in the background and once: if
-/// Redis does not answer, the lease ends by its time.
+/// What a request holds: a lease, or nothing. Dropped, it is given back in the background. If Redis does
+/// not answer, it is sent again every half second, until the lease has ended by its time.
 #[derive(Default)]
 #[must_use = "dropped, it gives the lease back"]
 pub struct Held {

@@ -12,6 +12,7 @@ use redis::{
     Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisFuture, RedisResult,
 };
 use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -24,7 +25,7 @@ use crate::limit::{self, Charge};
 const TIMEOUT: Duration = Duration::from_millis(250);
 /// So many commands in a row without an answer open the breaker.
 const THRESHOLD: u32 = 5;
-/// How often an open breaker tries a command.
+/// The pause between two trial calls of an open breaker, and between two attempts to give a lease back.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time between two attempts to connect.
 const RECONNECT: Duration = Duration::from_millis(250);
@@ -146,7 +147,11 @@ impl Limiter {
             let release = limit::release(&leases, &id);
             held = Held::lease(Lease::new(self, leases, release), ttl);
         }
-        let answer = self.send(limit::command(charges, &id), charges).await;
+        let answer = if self.shared.breaker.lets_through(Instant::now()) {
+            self.send(limit::command(charges, &id), charges).await
+        } else {
+            Err(Failure::NotJudged)
+        };
         match &answer {
             Ok(decision) if decision.allowed => {}
             Err(Failure::Unanswered) => {}
@@ -155,29 +160,36 @@ impl Limiter {
         (answer, held)
     }
 
-    /// Gives leases back, in the background.
+    /// Gives leases back, in the background. An open breaker doesn't hold it up, and it may be sent
+    /// again: it changes nothing the second time. It is given up at the end of the leases.
     pub(crate) fn release(&self, leases: Vec<Charge>, command: Cmd) {
         let limiter = self.clone();
         let release = async move {
-            // What comes of it has been logged: the lease ends by its time.
-            let _ = limiter.send(command, &leases).await;
+            let began = Instant::now();
+            let ttl = leases.iter().filter_map(Charge::lease).max();
+            let ttl = ttl.unwrap_or_default();
+            while let Err(Failure::Unanswered) = limiter.send(command.clone(), &leases).await {
+                if limiter.shared.releases.is_closed() || began.elapsed() >= ttl {
+                    limiter.log("Redis does not answer: a lease is not given back", &leases);
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
         };
         self.shared.releases.spawn_on(release, &self.shared.runtime);
     }
 
     /// Waits until all leases have been given back: at the end of a process, once its requests are
-    /// answered.
+    /// answered. It tries once more to give back those that Redis has not answered for. If it does
+    /// not answer again, they end by their time.
     pub async fn finish(&self) {
         self.shared.releases.close();
         self.shared.releases.wait().await;
     }
 
     async fn send(&self, command: Cmd, charges: &[Charge]) -> Result<Decision, Failure> {
-        if !self.shared.breaker.lets_through(Instant::now()) {
-            return Err(Failure::NotJudged);
-        }
         let sent = (self.shared.send)(command);
-        match tokio::time::timeout(self.timeout, sent).await {
+        match timeout(self.timeout, sent).await {
             Ok(Ok(decision)) => {
                 self.answered();
                 Ok(decision)

@@ -291,6 +291,24 @@ fn a_gateway_that_is_asked_to_end_sees_that_its_leases_are_back() {
     drop(caller);
 }
 
+#[test]
+fn a_gateway_that_is_asked_to_end_does_not_wait_for_a_frozen_server() {
+    let server = Options::new().tcp().start();
+    let upstream = Upstream::start();
+    let mut rules = rules(&[route_with("report", &[at_once(1)])]);
+    rules["timeout_ms"] = json!(300);
+    let mut gateway = start_with(&redis_url(&server), &upstream, &rules);
+    upstream.hold(true);
+    let caller = gateway.open("/report");
+    wait_until("a request", || upstream.now() == 1);
+    kill(server.pid(), libc::SIGSTOP);
+    gateway.signal(libc::SIGTERM);
+    upstream.hold(false);
+    assert!(gateway.wait());
+    assert_eq!(gateway.logged("a lease is not given back, for rl:{"), 1);
+    drop(caller);
+}
+
 /// A lease that Redis was asked for and did not confirm in time may be there.
 #[test]
 fn a_lease_that_is_not_confirmed_in_time_is_given_back() {
@@ -305,7 +323,7 @@ fn a_lease_that_is_not_confirmed_in_time_is_given_back() {
     let before = calls(&server, "rl.lease");
     proxy.delay(1_000);
     assert_eq!(gateway.get("/report").code(), (503, "limiter_unavailable"));
-    wait_until("both commands", || calls(&server, "rl.lease") == before + 2);
+    wait_until("both commands", || calls(&server, "rl.lease") >= before + 2);
     assert_eq!(leases(&server), 0);
     assert_eq!(upstream.now(), 0);
 }

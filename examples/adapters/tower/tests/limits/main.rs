@@ -13,6 +13,7 @@
 
 mod app;
 mod failures;
+mod fake;
 mod grpc;
 mod leases;
 mod requests;
