@@ -38,7 +38,8 @@ const LINES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 pub enum Failure {
     /// It was not asked, or answered with an error: nothing is charged.
     NotJudged,
-    /// It was asked, and did not answer: everything may be charged.
+    /// It was asked, and did not answer, or not in a way that can be understood: everything may be
+    /// charged.
     Unanswered,
     /// It was not asked: no server would take these charges. A mistake of the service, which is
     /// logged, so nothing may pass for it.
@@ -197,11 +198,12 @@ impl Limiter {
             // An error reply is an answer, and a quick one: it says that a key is damaged, or
             // that this call had to create one and memory is full. Others go on, so the breaker
             // stays closed.
-            Ok(Err(error)) if !error.is_io_error() => {
+            Ok(Err(error)) if error.code().is_some() => {
                 self.answered();
                 self.log(format_args!("Redis: {error}"), charges);
                 Err(Failure::NotJudged)
             }
+            // Also an answer that can't be understood: what became of the call is not known.
             Ok(Err(error)) => Err(self.unanswered(Some(&error))),
             Err(_) => Err(self.unanswered(None)),
         }

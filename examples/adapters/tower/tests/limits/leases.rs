@@ -13,6 +13,7 @@ use axum::response::Response;
 use axum::routing::any;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use redis::{RedisResult, Value};
 use redis_rl_tower::{Failure, Limit, Limiter, Policy, RateLimitLayer};
 use support::{DEADLINE, Options, Server, calls, keys, kill, redis_url, wait_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -453,4 +454,33 @@ async fn leases_that_wait_to_be_given_back_do_not_keep_the_breaker_open() {
         }
     }
     assert!((2..=5).contains(&trials), "{trials}");
+}
+
+/// Only an error reply says that nothing was taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_answer_is_not_understood_is_given_back() {
+    let error: RedisResult<Value> =
+        redis::parse_redis_value(b"-OOM no memory\r\n").and_then(Value::extract_error);
+    for (answer, failure, released) in [
+        (Ok(Value::Okay), Failure::Unanswered, 1),
+        (Ok(Value::Array(vec![])), Failure::Unanswered, 1),
+        (error, Failure::NotJudged, 0),
+    ] {
+        let sent = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&sent);
+        let limiter = Limiter::new(Fake(move |command: &str| {
+            if command.ends_with("RELEASE") {
+                count.fetch_add(1, Ordering::SeqCst);
+                return Some(Ok(admitted()));
+            }
+            Some(answer.clone())
+        }));
+        let (answer, held) = limiter
+            .ask(&[limit("at-once", at_once(9)).of("someone")])
+            .await;
+        assert_eq!(answer, Err(failure));
+        drop(held);
+        limiter.finish().await;
+        assert_eq!(sent.load(Ordering::SeqCst), released);
+    }
 }
