@@ -13,10 +13,16 @@ require "rack/attack"
 require "redis"
 
 class RedisRLThrottle < Rack::Attack::Throttle
-  # Retry-After as the server tells it. Rack::Attack's own is the end of its window.
+  NEVER = [0, 0, 0, -1, 0].freeze
+
+  # Retry-After as the server tells it, and none where the request will never fit. For throttles of
+  # Rack::Attack, which have the same responder, it is the end of their window.
   RESPONDER = lambda do |request|
-    seconds = (request.env["rack.attack.match_data"][:retry_after_ms] / 1000.0).ceil
-    [429, { "content-type" => "text/plain", "retry-after" => seconds.to_s }, ["Retry later\n"]]
+    data = request.env["rack.attack.match_data"]
+    retry_after_ms = data[:retry_after_ms] || (data[:period] - data[:epoch_time] % data[:period]) * 1000
+    headers = { "content-type" => "text/plain" }
+    headers["retry-after"] = (retry_after_ms / 1000.0).ceil.to_s if retry_after_ms >= 0
+    [429, headers, ["Retry later\n"]]
   end
 
   def self.add(name, options, &block)
@@ -32,18 +38,30 @@ class RedisRLThrottle < Rack::Attack::Throttle
     return false unless (discriminator = discriminator_for(request))
 
     limit = limit_for(request)
-    key = "#{cache.prefix}:#{name}:#{discriminator}"
-    allowed, _limit, remaining, retry_after_ms, reset_after_ms =
-      @redis.call("RL.TOKEN", key, limit, limit, period_for(request) * 1000)
-    data = { discriminator: discriminator, limit: limit, remaining: remaining,
-             retry_after_ms: retry_after_ms, reset_after_ms: reset_after_ms }
+    period = period_for(request)
+    return false unless (reply = decide("#{cache.prefix}:#{name}:#{discriminator}", limit, period))
+
+    allowed, _limit, remaining, retry_after_ms, reset_after_ms = reply
+    data = { discriminator: discriminator, limit: limit, period: period, epoch_time: Time.now.to_i,
+             remaining: remaining, retry_after_ms: retry_after_ms, reset_after_ms: reset_after_ms }
     annotate_request_with_throttle_data(request, data)
     return false if allowed == 1
 
     annotate_request_with_matched_data(request, data)
     Rack::Attack.instrument(request)
     true
-  rescue Redis::BaseError # nobody can judge: let pass, as Rack::Attack does where Redis is away
-    false
+  end
+
+  private
+
+  # The server's reply, or nil where nobody can judge: then the request passes, as in Rack::Attack.
+  def decide(key, limit, period)
+    return NEVER if limit < 1 # refuses all, as in Rack::Attack; the server takes no such limit
+
+    @redis.call("RL.TOKEN", key, limit, limit, period * 1000)
+  rescue Redis::BaseConnectionError # away, or too slow
+    nil
+  rescue Redis::BaseError => error # a mistake, which nobody would notice
+    warn "redis_rl_throttle #{name} lets pass: #{error.message}"
   end
 end

@@ -16,6 +16,7 @@ class ThrottleTest < Minitest::Test
     @port = TCPServer.open("127.0.0.1", 0) { |probe| probe.addr[1] }
     start
     @limiter = Redis.new(port: @port, connect_timeout: 2, timeout: 0.25, reconnect_attempts: 0)
+    Rack::Attack.clear_configuration
     RedisRLThrottle.add("ip", redis: @limiter, limit: 3, period: 60) { |request| request.ip }
     Rack::Attack.throttled_responder = RedisRLThrottle::RESPONDER
     @app = Rack::Attack.new(->(_env) { [200, {}, ["hello"]] })
@@ -81,8 +82,59 @@ class ThrottleTest < Minitest::Test
     assert_equal([200, 200, 200, 429], Array.new(4) { get[0] })
   end
 
-  def test_lets_pass_where_the_state_is_anothers
-    Redis.new(port: @port).lpush("rack::attack:ip:10.0.0.1", "a")
-    assert_equal(200, get[0])
+  # Each error that the server can answer: its state, its limits of a policy, its rights.
+  def test_lets_pass_and_warns_where_the_server_answers_an_error
+    admin = Redis.new(port: @port)
+    admin.lpush("rack::attack:ip:10.0.0.1", "a")
+    assert_output("", /\Aredis_rl_throttle ip lets pass: WRONGTYPE .*\n\z/) { assert_equal(200, get[0]) }
+    admin.set("rack::attack:ip:10.0.0.1", "another's")
+    assert_output("", /lets pass: INVALIDSTATE /) { assert_equal(200, get[0]) }
+    RedisRLThrottle.add("ip", redis: @limiter, limit: 3, period: 0) { |request| request.ip }
+    assert_output("", /lets pass: ERR /) { assert_equal(200, get[0]) }
+    admin.call("ACL", "SETUSER", "default", "-rl.token")
+    assert_output("", /lets pass: NOPERM /) { assert_equal(200, get[0]) }
+  end
+
+  Notifier = Struct.new(:events) do
+    def instrument(event, _payload)
+      events << event
+    end
+  end
+
+  def test_a_limit_of_0_refuses_as_any_refusal
+    Rack::Attack.notifier = Notifier.new([])
+    [0, ->(_request) { 0 }, -1].each do |limit|
+      RedisRLThrottle.add("ip", redis: @limiter, limit: limit, period: 60) { |request| request.ip }
+      env = Rack::MockRequest.env_for("/", "REMOTE_ADDR" => "10.0.0.1")
+      status, headers, = @app.call(env)
+      assert_equal([429, nil], [status, headers["retry-after"]])
+      assert_equal(["ip", "10.0.0.1"], env.values_at("rack.attack.matched", "rack.attack.match_discriminator"))
+      assert_same(env["rack.attack.match_data"], env["rack.attack.throttle_data"]["ip"])
+    end
+    assert_equal(3, Rack::Attack.notifier.events.count("throttle.rack_attack"))
+    assert_empty(Redis.new(port: @port).keys)
+  ensure
+    Rack::Attack.notifier = nil
+  end
+
+  # Rack::Attack has one responder for all throttles.
+  def test_the_responder_serves_throttles_of_rack_attack
+    Rack::Attack.cache.store = Redis.new(port: @port)
+    Rack::Attack.throttle("theirs", limit: 0, period: 3600) { |request| request.ip }
+    env = Rack::MockRequest.env_for("/", "REMOTE_ADDR" => "10.0.0.1")
+    status, headers, = @app.call(env)
+    epoch_time = env["rack.attack.match_data"][:epoch_time]
+    assert_equal([429, (3600 - epoch_time % 3600).to_s], [status, headers["retry-after"]])
+    keys = ["rack::attack:#{epoch_time / 3600}:theirs:10.0.0.1", "rack::attack:ip:10.0.0.1"]
+    assert_equal(keys, Redis.new(port: @port).keys.sort)
+  end
+
+  def test_the_responder_of_rack_attack_serves_this_throttle
+    Rack::Attack.throttled_responder = Rack::Attack::Configuration::DEFAULT_THROTTLED_RESPONDER
+    Rack::Attack.throttled_response_retry_after_header = true
+    3.times { get }
+    status, headers, = get
+    assert_equal(429, status)
+    assert_includes(1..60, headers["retry-after"].to_i)
   end
 end
