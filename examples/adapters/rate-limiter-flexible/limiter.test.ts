@@ -19,8 +19,8 @@ after(async () => {
 });
 
 let prefixes = 0;
-const newLimiter = (points: number) =>
-  new RedisRlLimiter({ sendCommand: client.sendCommand, points, duration: 60, keyPrefix: `rl:${prefixes++}` });
+const newLimiter = (points: number, duration = 60) =>
+  new RedisRlLimiter({ sendCommand: client.sendCommand, points, duration, keyPrefix: `rl:${prefixes++}` });
 
 const refused = (error: unknown) => error instanceof RateLimiterRes;
 
@@ -33,6 +33,25 @@ test("consume admits up to the points, and counts no refused call", async () => 
   assert.equal((await limiter.consume("k", 2)).remainingPoints, 0);
   await assert.rejects(limiter.consume("k"), refused);
   assert.equal((await limiter.get("k"))?.consumedPoints, 3);
+});
+
+test("more than all points never fit, and tell a whole window as the wait", async () => {
+  const limiter = newLimiter(3);
+  for (let n = 0; n < 2; n++) {
+    const refusal = await limiter.consume("k", 4).catch((result: RateLimiterRes) => result);
+    assert.deepEqual([refusal.msBeforeNext, refusal.remainingPoints, refusal.consumedPoints], [60_000, 3 - n, n]);
+    await limiter.consume("k");
+  }
+});
+
+test("seconds may have a fraction", async () => {
+  const limiter = newLimiter(3, 1.005); // 1.005 * 1000 is below 1005
+  assert.equal((await limiter.consume("k")).msBeforeNext, 1005);
+  assert.equal((await limiter.set("k", 3, 1.005)).msBeforeNext, 1005);
+});
+
+test("no points at all are an error of the server", async () => {
+  await assert.rejects(newLimiter(0).consume("k"), /ERR invalid rate limit policy/);
 });
 
 test("penalty may exceed the points, and reward gives back", async () => {

@@ -9,7 +9,7 @@ const NO_LIMIT = 9_000_000_000_000_000; // some clients misread integers closer 
 export interface LimiterOptions {
   sendCommand: SendCommand; // the time-out for an answer is its own
   points: number;
-  duration: number; // seconds
+  duration: number; // seconds, rounded to a millisecond
   keyPrefix?: string;
 }
 
@@ -26,7 +26,7 @@ export class RedisRlLimiter extends RateLimiterCompatibleAbstract {
     super();
     this.#sendCommand = sendCommand;
     this.points = points;
-    this.#windowMs = duration * 1000;
+    this.#windowMs = toMs(duration);
     this.keyPrefix = keyPrefix;
   }
 
@@ -37,10 +37,11 @@ export class RedisRlLimiter extends RateLimiterCompatibleAbstract {
   /** Rejects with what a refused call may tell: it has not been counted. */
   override async consume(key: string | number, points = 1): Promise<RateLimiterRes> {
     const reply = await this.#fixed(key, this.points, "COST", points);
-    const [allowed, limit, remaining, , resetAfterMs] = reply;
-    const result = new RateLimiterRes(remaining, resetAfterMs, limit - remaining, limit - remaining === points);
-    if (!allowed) throw result;
-    return result;
+    const [allowed, limit, remaining, retryAfterMs, resetAfterMs] = reply;
+    const used = limit - remaining;
+    if (allowed) return new RateLimiterRes(remaining, resetAfterMs, used, used === points);
+    // -1: more than all points never fit. A wait of 0 would have the caller try again at once.
+    throw new RateLimiterRes(remaining, retryAfterMs < 0 ? this.#windowMs : retryAfterMs, used, false);
   }
 
   override async penalty(key: string | number, points = 1): Promise<RateLimiterRes> {
@@ -58,10 +59,11 @@ export class RedisRlLimiter extends RateLimiterCompatibleAbstract {
   }
 
   override async set(key: string | number, points: number, seconds: number): Promise<RateLimiterRes> {
+    const windowMs = toMs(seconds);
     // A window with nothing used in it is one that is not there.
     if (points === 0) await this.delete(key);
-    else await this.#sendCommand("SET", this.getKey(key), `${points}`, "PX", `${seconds * 1000}`);
-    return new RateLimiterRes(Math.max(this.points - points, 0), seconds * 1000, points);
+    else await this.#sendCommand("SET", this.getKey(key), `${points}`, "PX", `${windowMs}`);
+    return new RateLimiterRes(Math.max(this.points - points, 0), windowMs, points);
   }
 
   override async block(key: string | number, seconds: number): Promise<RateLimiterRes> {
@@ -86,3 +88,5 @@ export class RedisRlLimiter extends RateLimiterCompatibleAbstract {
     return new RateLimiterRes(Math.max(this.points - consumed, 0), resetAfterMs, consumed);
   }
 }
+
+const toMs = (seconds: number): number => Math.round(seconds * 1000);
