@@ -128,12 +128,13 @@ test("a look takes nothing", async () => {
 });
 
 test("an error of the server is the plugin's to judge, and changes nothing", async () => {
-  for (const [command, value] of [
+  for (const [command, ...value] of [
     ["LPUSH", "x"],
-    ["SET", "0"],
+    ["SET", "0", "PX", "60000"],
+    ["SET", "1"], // no TTL
   ] as const) {
     const prefix = newPrefix();
-    await server.admin.call(command, `${prefix}k`, value);
+    await server.admin.call(command, `${prefix}k`, ...value);
     const dump = await server.admin.dumpBuffer(`${prefix}k`);
     assert.deepEqual(await statuses(await limited({}, { prefix }), 1), [500]);
     assert.deepEqual(await statuses(await limited({ skipOnError: true }, { prefix }), 3), [200, 200, 200]);

@@ -35,6 +35,13 @@ test("consume admits up to the points, and counts no refused call", async () => 
   assert.equal((await limiter.get("k"))?.consumedPoints, 3);
 });
 
+test("of 50 callers at once 3 are admitted", async () => {
+  const limiter = newLimiter(3);
+  const calls = await Promise.allSettled(Array.from({ length: 50 }, () => limiter.consume("k")));
+  assert.equal(calls.filter(({ status }) => status === "fulfilled").length, 3);
+  assert.ok(calls.every((call) => call.status === "fulfilled" || refused(call.reason)));
+});
+
 test("more than all points never fit, and tell a whole window as the wait", async () => {
   const limiter = newLimiter(3);
   for (let n = 0; n < 2; n++) {

@@ -89,6 +89,7 @@ class ThrottleTest < Minitest::Test
     assert_output("", /\Aredis_rl_throttle ip lets pass: WRONGTYPE .*\n\z/) { assert_equal(200, get[0]) }
     admin.set("rack::attack:ip:10.0.0.1", "another's")
     assert_output("", /lets pass: INVALIDSTATE /) { assert_equal(200, get[0]) }
+    assert_equal("another's", admin.get("rack::attack:ip:10.0.0.1"))
     RedisRLThrottle.add("ip", redis: @limiter, limit: 3, period: 0) { |request| request.ip }
     assert_output("", /lets pass: ERR /) { assert_equal(200, get[0]) }
     admin.call("ACL", "SETUSER", "default", "-rl.token")
