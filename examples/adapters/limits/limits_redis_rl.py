@@ -108,7 +108,10 @@ class Reply(NamedTuple):
     @property
     def reset_time(self) -> float:
         """When the next unit comes back if there is none, else when all are back."""
-        return time.time() + (self.reset_after_ms if self.remaining else self.retry_after_ms) / 1000
+        return time.time() + (self.reset_after_ms if self.remaining else max(self.retry_after_ms, 0)) / 1000
+
+
+NOBODY = Reply(0, 0, 0, -1, 0)  # for 0 per minute: the server takes limits from 1
 
 
 class RedisRLStorage(
@@ -292,13 +295,6 @@ def every_key(prefix: str) -> str:
     return re.sub(r"([*?[\]\\])", r"\\\1", prefix) + ":*"
 
 
-def without_asking(item: RateLimitItem, cost: int) -> bool | None:
-    """What limits answers where the server has no answer: nothing always fits, and 0 per minute is nobody."""
-    if cost == 0:
-        return True
-    return False if item.amount == 0 else None
-
-
 class Strategy(limits.strategies.RateLimiter):
     """`hit` is one command, which decides; `test` and `get_window_stats` are RL.PEEK; `clear` is DEL."""
 
@@ -307,23 +303,28 @@ class Strategy(limits.strategies.RateLimiter):
     def policy(self, limit: int, seconds: int) -> Policy:
         raise NotImplementedError
 
-    def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        if (known := without_asking(item, cost)) is not None:
-            return known
+    def take(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> Reply:
+        """`hit`, with all that the server says of it. `cost` is at least 1."""
+        if item.amount == 0:
+            return NOBODY
         policy = self.policy(item.amount, item.get_expiry())
-        return bool(self.storage.take(policy, item.key_for(*identifiers), cost).allowed)
+        return self.storage.take(policy, item.key_for(*identifiers), cost)
+
+    def peek(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> Reply:
+        """`test` in the same way."""
+        if item.amount == 0:
+            return NOBODY
+        policy = self.policy(item.amount, item.get_expiry())
+        return self.storage.peek(policy, item.key_for(*identifiers), cost)
+
+    def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
+        return cost == 0 or bool(self.take(item, *identifiers, cost=cost).allowed)
 
     def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        if (known := without_asking(item, cost)) is not None:
-            return known
-        policy = self.policy(item.amount, item.get_expiry())
-        return bool(self.storage.peek(policy, item.key_for(*identifiers), cost).allowed)
+        return cost == 0 or bool(self.peek(item, *identifiers, cost=cost).allowed)
 
     def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
-        if item.amount == 0:
-            return WindowStats(time.time(), 0)
-        policy = self.policy(item.amount, item.get_expiry())
-        reply = self.storage.peek(policy, item.key_for(*identifiers))
+        reply = self.peek(item, *identifiers)
         return WindowStats(reply.reset_time, reply.remaining)
 
     def clear(self, item: RateLimitItem, *identifiers: str) -> None:
@@ -354,23 +355,28 @@ class AsyncStrategy(limits.aio.strategies.RateLimiter):
     def policy(self, limit: int, seconds: int) -> Policy:
         raise NotImplementedError
 
-    async def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        if (known := without_asking(item, cost)) is not None:
-            return known
+    async def take(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> Reply:
+        """`hit`, with all that the server says of it. `cost` is at least 1."""
+        if item.amount == 0:
+            return NOBODY
         policy = self.policy(item.amount, item.get_expiry())
-        return bool((await self.storage.take(policy, item.key_for(*identifiers), cost)).allowed)
+        return await self.storage.take(policy, item.key_for(*identifiers), cost)
+
+    async def peek(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> Reply:
+        """`test` in the same way."""
+        if item.amount == 0:
+            return NOBODY
+        policy = self.policy(item.amount, item.get_expiry())
+        return await self.storage.peek(policy, item.key_for(*identifiers), cost)
+
+    async def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
+        return cost == 0 or bool((await self.take(item, *identifiers, cost=cost)).allowed)
 
     async def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        if (known := without_asking(item, cost)) is not None:
-            return known
-        policy = self.policy(item.amount, item.get_expiry())
-        return bool((await self.storage.peek(policy, item.key_for(*identifiers), cost)).allowed)
+        return cost == 0 or bool((await self.peek(item, *identifiers, cost=cost)).allowed)
 
     async def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
-        if item.amount == 0:
-            return WindowStats(time.time(), 0)
-        policy = self.policy(item.amount, item.get_expiry())
-        reply = await self.storage.peek(policy, item.key_for(*identifiers))
+        reply = await self.peek(item, *identifiers)
         return WindowStats(reply.reset_time, reply.remaining)
 
     async def clear(self, item: RateLimitItem, *identifiers: str) -> None:

@@ -6,7 +6,6 @@
 
 import math
 import os
-import time
 
 import limits_redis_rl
 from limits import RateLimitItem, parse
@@ -32,13 +31,14 @@ class RateLimit:
     async def refusal(self, request: Request) -> PlainTextResponse | None:
         caller = request.client.host if request.client else "unknown"
         try:
-            if await self.limiter.hit(self.limit, caller):
-                return None
-            reset_time, _remaining = await self.limiter.get_window_stats(self.limit, caller)
+            reply = await self.limiter.take(self.limit, caller)
         except StorageError:  # nobody can judge: 503, or None, if your policy is to let pass
             return PlainTextResponse("try again later", 503)
-        seconds = max(1, math.ceil(reset_time - time.time()))
-        return PlainTextResponse("too many requests", 429, {"Retry-After": str(seconds)})
+        if reply.allowed:
+            return None
+        seconds = math.ceil(reply.retry_after_ms / 1000)  # -1 ms: never
+        headers = {"Retry-After": str(seconds)} if reply.retry_after_ms >= 0 else {}
+        return PlainTextResponse("too many requests", 429, headers)
 
 
 async def hello(request: Request) -> PlainTextResponse:

@@ -6,9 +6,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import flask_app
+import limits_redis_rl
 import pytest
 import slowapi_app
 import starlette_app
+from limits import parse
 from starlette.testclient import TestClient
 
 from conftest import NAMES, Server, wait_for
@@ -61,6 +63,32 @@ def test_starlette(server: Server) -> None:
         assert [client.get("/").status_code for _ in range(3)] == [200] * 3
         refused = client.get("/")
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "20")
+
+
+def test_starlette_tells_the_wait_of_the_refusal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the next unit comes back before the answer is written: then the wait for all would be 40 s."""
+    call = limits_redis_rl.AsyncRedisRLStorage.call
+
+    async def call_and_wait(self: limits_redis_rl.AsyncRedisRLStorage, command: limits_redis_rl.Command) -> Any:
+        reply = await call(self, command)
+        if not reply[0]:
+            server.client.execute_command("RL.TOKEN", command[1], 3, 3, 60000, "REFUND", 1)
+        return reply
+
+    monkeypatch.setattr(limits_redis_rl.AsyncRedisRLStorage, "call", call_and_wait)
+    with TestClient(starlette_app.create_app(server.uri("async+redis-rl"))) as client:
+        answers = [client.get("/") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert 10 < int(answers[3].headers["Retry-After"]) <= 20
+
+
+def test_starlette_tells_no_wait_where_nobody_is_admitted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starlette_app, "parse", lambda _: parse("0/minute"))
+    with TestClient(starlette_app.create_app(server.uri("async+redis-rl"))) as client:
+        refused = client.get("/")
+    assert (refused.status_code, refused.headers.get("Retry-After")) == (429, None)
 
 
 @pytest.mark.parametrize("application", [Flask, SlowAPI])

@@ -27,6 +27,15 @@ def test_test_says_what_hit_would(limiter: Any) -> None:
     assert not limiter.hit(THREE, "a")
 
 
+def test_take_and_peek_tell_the_whole_reply(limiter: Any) -> None:
+    assert limiter.take(THREE, "a", cost=2)[:3] == (1, 3, 1)
+    assert limiter.peek(THREE, "a")[:3] == (1, 3, 1)
+    refused = limiter.take(THREE, "a", cost=2)
+    assert refused[:3] == (0, 3, 1)
+    assert refused.retry_after_ms > 0
+    assert limiter.take(THREE, "a", cost=4).retry_after_ms == -1
+
+
 def test_a_refused_hit_is_not_charged(limiter: Any, server: Server) -> None:
     assert limiter.hit(THREE, "a", cost=2)
     (key,) = server.client.keys()
@@ -93,7 +102,9 @@ def test_nothing_per_minute_is_nobody(limiter: Any) -> None:
     nobody = parse("0/minute")
     assert not limiter.hit(nobody, "a")
     assert not limiter.test(nobody, "a")
-    assert limiter.get_window_stats(nobody, "a").remaining == 0
+    assert limiter.take(nobody, "a").retry_after_ms == -1
+    reset_time, remaining = limiter.get_window_stats(nobody, "a")
+    assert (reset_time, remaining) == (pytest.approx(time.time(), abs=1), 0)
 
 
 def test_a_cost_of_nothing_always_fits(limiter: Any, server: Server) -> None:
