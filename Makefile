@@ -93,6 +93,10 @@ test-gateway: build ## the example application, over HTTP, with the module in a 
 	@scripts/setup tool curl curl
 	server=$$(scripts/setup server) && REDIS_SERVER=$$server cargo test --locked --package gateway
 
+test-fresh: ## make demo and make test as an ordinary user of a bare Debian, in a container
+	@scripts/setup docker
+	.ci/fresh
+
 test-servers: build ## the same on every supported server, fetched into .cache/servers; or on SERVERS
 	@scripts/setup fetch
 	@scripts/setup tool redis-cli redis-tools
