@@ -218,4 +218,5 @@ def app() -> Starlette:
         set(os.environ["PROXY_KEYS"].split()),
         Limits(**limits),
         os.environ.get("PROXY_UPSTREAM_KEY", ""),
+        int(os.environ.get("PROXY_TIMEOUT_MS") or 250) / 1000,
     )
