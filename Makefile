@@ -149,10 +149,10 @@ test-image: ## builds the image on each of BASES and tests it in containers
 	    tests/image $$tag || exit 1; \
 	done
 
-test-containers: image ## Compose, Testcontainers, Kubernetes, Sentinel, Cluster and TLS of docs/install.md
+test-containers: image ## Compose, Testcontainers, Kubernetes, Sentinel, Cluster and TLS of docs/install.md; FORM=short
 	@scripts/setup docker
 	@scripts/setup venv
-	tests/containers/run $(IMAGE)
+	tests/containers/run $(IMAGE) $(FORM)
 
 fuzz: ## fuzzes the core for SECONDS (600) per target
 	@scripts/setup build
