@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use crate::cluster::Cluster;
 use crate::readme::Stage;
 use support::{
-    DEADLINE, Options, SECOND, Server, T0, ask, end_with_this_thread, error, free_port, module,
-    send, server_binary, try_send, wait_until,
+    DEADLINE, Options, SECOND, Server, T0, ask, end_with_this_thread, error, free_port, kill,
+    module, send, server_binary, try_send, wait_until,
 };
 
 const PAGE: &str = include_str!("../../docs/runbook.md");
@@ -156,13 +156,11 @@ fn said(output: &Output) -> String {
 
 /// Sends Ctrl-C, and gives what the script prints then.
 fn interrupted(child: Child) -> Output {
-    signalled(child, "-INT")
+    signalled(child, libc::SIGINT)
 }
 
-fn signalled(child: Child, signal: &str) -> Output {
-    let pid = child.id().to_string();
-    let kill = Command::new("kill").args([signal, &pid]).status();
-    assert!(kill.expect("kill runs").success());
+fn signalled(child: Child, signal: libc::c_int) -> Output {
+    kill(child.id(), signal);
     child.wait_with_output().expect("a child")
 }
 
@@ -328,7 +326,7 @@ fn a_script_that_is_ended_leaves_no_listener_and_no_setting() {
     let servers = [Options::new().tcp().start()];
     let mut connection = servers[0].connect();
     let shell = Shell::on(servers[0].port());
-    let output = signalled(shell.most_refused("60", &servers), "-TERM");
+    let output = signalled(shell.most_refused("60", &servers), libc::SIGTERM);
     assert_eq!(said(&output), "");
     assert_eq!(output.status.code(), Some(1));
     let found: (String, String) = send(&mut connection, &["CONFIG", "GET", "notify*"]);
